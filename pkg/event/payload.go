@@ -1,0 +1,50 @@
+package event
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// PushDispatchPayload asks for the dispatch of one push_messages row.
+type PushDispatchPayload struct {
+	PushID string `json:"pushId"`
+}
+
+// PushDispatched builds the event that a business transaction appends together
+// with its push_messages row.
+func PushDispatched(pushID string) (Event, error) {
+	return build(PushEventID(pushID), PushDispatch, "push_task", pushID, PushDispatchPayload{PushID: pushID})
+}
+
+// PushRetried builds the event that brings a push back for its next attempt.
+func PushRetried(pushID string, attempt int) (Event, error) {
+	return build(PushRetryEventID(pushID, attempt), PushDispatch, "push_task", pushID, PushDispatchPayload{PushID: pushID})
+}
+
+func build(eventID string, t Type, aggregateType, aggregateID string, payload any) (Event, error) {
+	body, err := json.Marshal(payload)
+	if err != nil {
+		return Event{}, fmt.Errorf("encode payload of event %q: %w", eventID, err)
+	}
+	e := Event{EventID: eventID, Type: t, AggregateType: aggregateType, AggregateID: aggregateID, Payload: body}
+	return e, e.Validate()
+}
+
+// ErrPayload is wrapped by every error of the Decode functions: the payload will
+// not become readable by trying again.
+var ErrPayload = errors.New("unusable payload")
+
+// DecodePushDispatch reads a PUSH_DISPATCH payload. Unknown fields are ignored, so
+// that producers may be ahead of consumers.
+func DecodePushDispatch(body []byte) (PushDispatchPayload, error) {
+	var p PushDispatchPayload
+	if err := json.Unmarshal(body, &p); err != nil {
+		// The decoder's message may quote the payload; its kind is enough here.
+		return p, fmt.Errorf("%w: PUSH_DISPATCH is not the expected JSON object (%d bytes)", ErrPayload, len(body))
+	}
+	if p.PushID == "" {
+		return p, fmt.Errorf("%w: PUSH_DISPATCH has no pushId", ErrPayload)
+	}
+	return p, nil
+}
