@@ -1,0 +1,84 @@
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// MainOption changes what Main checks.
+type MainOption func(*mainOptions)
+
+type mainOptions struct {
+	noLeakCheck string
+	ignores     []goleak.Option
+}
+
+// IgnoreLeaks adds to the declared list of goroutines that may outlive the tests.
+func IgnoreLeaks(options ...goleak.Option) MainOption {
+	return func(o *mainOptions) { o.ignores = append(o.ignores, options...) }
+}
+
+// NoLeakCheck turns the leak check of this package off, for a reason that is
+// printed.
+func NoLeakCheck(reason string) MainOption {
+	return func(o *mainOptions) { o.noLeakCheck = reason }
+}
+
+// Main runs the tests of a package, stops the servers that they shared, then
+// looks for leaked goroutines, and exits. The order matters: before the servers
+// are stopped, their own goroutines would be the leak.
+func Main(m *testing.M, options ...MainOption) {
+	os.Exit(runMain(m, options))
+}
+
+func runMain(m interface{ Run() int }, options []MainOption) int {
+	var o mainOptions
+	for _, option := range options {
+		option(&o)
+	}
+	shared.begin()
+	code := m.Run()
+	if err := shared.end(); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv: stop the shared servers:", err)
+		code = max(code, 1)
+	}
+	if o.noLeakCheck != "" {
+		fmt.Fprintln(os.Stderr, "testenv: leaks not checked:", o.noLeakCheck)
+		return code
+	}
+	if code != 0 {
+		return code // a failed test has a right to leave its goroutines behind
+	}
+	if err := goleak.Find(append(residents(), o.ignores...)...); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv: goroutines left behind by the tests:", err)
+		return 1
+	}
+	return code
+}
+
+// residents lists goroutines that live on by design. Each entry names whose
+// they are; a package with others says so by IgnoreLeaks.
+func residents() []goleak.Option {
+	return []goleak.Option{
+		// Ours: the thread that holds the children's death signals.
+		goleak.IgnoreTopFunction("github.com/seahub/seahub-mq/pkg/testenv.spawnLoop"),
+
+		// go-redis: a closed pool's background dial or health check may still be
+		// in its last timeout when the tests have ended.
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop"),
+
+		// go-cache, of the RocketMQ client: a janitor that importing the client
+		// starts and only the garbage collector ends.
+		goleak.IgnoreTopFunction("github.com/patrickmn/go-cache.(*janitor).Run"),
+
+		// rocketmq-client-go: Shutdown ends its producers and consumers, not the
+		// loops of the process-wide client behind them.
+		goleak.IgnoreAnyFunction("github.com/apache/rocketmq-client-go/v2/internal.(*rmqClient).Start.func1"),
+		goleak.IgnoreAnyFunction("github.com/apache/rocketmq-client-go/v2/internal/remote.(*remotingClient).receiveResponse"),
+		goleak.IgnoreAnyFunction("github.com/apache/rocketmq-client-go/v2/consumer.(*statsItemSet).init.func1"),
+	}
+}
