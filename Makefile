@@ -1,0 +1,76 @@
+# Everything needs Go, git and make; `make deps` brings the rest.
+# `make` alone lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+BIN := .local/bin
+# The modules of go.work that exist; each of services/ is one.
+SERVICES := $(patsubst %/go.mod,%,$(wildcard services/*/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard pkg/go.mod services/*/go.mod dev/go.mod test/go.mod))
+STATICCHECK := $(BIN)/staticcheck
+
+# A whole run stays under 20 minutes; one package that takes 10 hangs.
+TEST_TIMEOUT ?= 10m
+# Results of tests with real servers are cached like all others while nothing of
+# ours changed; CI sets CI=true and wants them fresh.
+TEST_FLAGS ?= $(if $(CI),-count=1)
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: deps
+deps: ## install what is missing: MariaDB, Redis, gcc; a private MySQL into .local
+	@dev/install.sh --mysql
+
+.PHONY: build
+build: ## all services into .local/bin
+	@mkdir -p $(BIN)
+	@$(if $(SERVICES),go build -o $(BIN)/ $(addprefix ./,$(SERVICES)),echo "no services yet")
+
+.PHONY: test
+test: deps lint tidy-check ## what CI runs: lint, then every test on real servers
+	@tools/test.sh $(TEST_FLAGS) -timeout=$(TEST_TIMEOUT)
+
+.PHONY: test-unit
+test-unit: ## every test but the end-to-end ones, without the race detector
+	@go test $(TEST_FLAGS) -timeout=$(TEST_TIMEOUT) $(addsuffix /...,$(addprefix ./,$(filter-out test,$(MODULES))))
+
+.PHONY: soak
+soak: deps ## repetitions, large numbers, long outages (hours, by hand)
+	@SEAHUB_SOAK=1 tools/test.sh -count=1 -timeout=3h
+
+.PHONY: lint
+lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, over all modules
+	@unformatted=$$(gofmt -l $(MODULES)); \
+	  if [ -n "$$unformatted" ]; then printf 'gofmt -w these:\n%s\n' "$$unformatted" >&2; exit 1; fi
+	@go vet work
+	@$(STATICCHECK) work
+
+.PHONY: tidy-check
+tidy-check: ## each module stands alone and is tidy; all agree on versions
+	@tools/tidy-check.sh $(MODULES)
+
+.PHONY: demo
+demo: deps ## the whole system on this machine, one story from row to effect
+	@go run ./dev/cmd/stack demo
+
+.PHONY: up
+up: deps ## start servers and services here and leave them running
+	@go run ./dev/cmd/stack up
+
+.PHONY: down
+down: ## stop what `make up` started
+	@go run ./dev/cmd/stack down
+
+.PHONY: clean
+clean: ## remove built binaries and template data, keep the fetched MySQL
+	@rm -rf $(BIN) .local/cache/mariadb-* .local/cache/mysql-*
+
+$(STATICCHECK): tools/go.mod tools/go.sum
+	@mkdir -p $(BIN)
+	@GOWORK=off go -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck
+	@touch $@

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs every test of the workspace and ends with go test's own summary lines.
+# Arguments go to go test.
+#
+# pkg runs with the race detector: its goroutines are what it would find faults
+# in. The other modules run without it: the end-to-end tests start binaries of
+# the services that are built with -race themselves, and a test binary does not
+# instrument its children.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=$(go list work)
+raced=$(grep '/seahub-mq/pkg\(/\|$\)' <<<"$packages")
+plain=$(grep -v '/seahub-mq/pkg\(/\|$\)' <<<"$packages" || true)
+
+# A failure in the first does not hide one in the second.
+status=0
+go test -race "$@" $raced || status=1
+if [ -n "$plain" ]; then
+  go test "$@" $plain || status=1
+fi
+exit $status
