@@ -1,0 +1,163 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// lockWait is how long a change waits for the table's metadata lock, in seconds. A
+// waiting ALTER blocks every later statement on the table, so it must give up soon.
+const lockWait = 2
+
+// ErrNeedsPerson: the change cannot be made in place on this server.
+var ErrNeedsPerson = errors.New("this change would rebuild or lock outbox_event")
+
+// ErrNotOutbox: a table of that name exists and is not the app's outbox_event.
+var ErrNotOutbox = errors.New("outbox_event lacks columns that the app's table has")
+
+// change is one addition to a table that exists.
+type change struct {
+	statement  string // without ALGORITHM and LOCK
+	algorithms []string
+}
+
+// addedColumns are ours; all nullable, so that the app's own INSERTs go on unchanged.
+var addedColumns = []struct{ name, definition string }{
+	{"available_at", "DATETIME(3) NULL"},
+	{"requeued_at", "DATETIME(3) NULL"},
+	{"last_error", "VARCHAR(512) NULL"},
+	{"traceparent", "VARCHAR(55) NULL"},
+	{"request_id", "VARCHAR(64) NULL"},
+}
+
+var appColumns = []string{
+	"id", "event_id", "event_type", "aggregate_type", "aggregate_id",
+	"payload_json", "status", "retry_count", "created_at", "published_at",
+}
+
+// Adopt adds what an existing outbox_event lacks and returns the statements that ran.
+func Adopt(ctx context.Context, db *sql.DB) ([]string, error) {
+	plan, err := adoptionPlan(ctx, db)
+	if err != nil || len(plan) == 0 {
+		return nil, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	// The short lock_wait_timeout belongs to this work only; the connection is not reused.
+	defer func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }); _ = conn.Close() }()
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", lockWait)); err != nil {
+		return nil, fmt.Errorf("set lock_wait_timeout: %w", err)
+	}
+	var done []string
+	for _, c := range plan {
+		stmt, err := c.run(ctx, conn)
+		if err != nil {
+			return done, err
+		}
+		done = append(done, stmt)
+	}
+	return done, nil
+}
+
+// run tries the change's algorithms from the cheapest on.
+func (c change) run(ctx context.Context, conn *sql.Conn) (string, error) {
+	var refusals []error
+	for _, a := range c.algorithms {
+		stmt := c.statement + ", " + a
+		_, err := conn.ExecContext(ctx, stmt)
+		switch {
+		case err == nil:
+			return stmt, nil
+		case isUnsupportedAlgorithm(err):
+			refusals = append(refusals, err)
+		default:
+			return "", fmt.Errorf("%s: %w; nothing was changed by it, run `relay migrate` again", stmt, err)
+		}
+	}
+	return "", fmt.Errorf("%w: %w; run it yourself at a quiet hour, then `relay migrate` again: %s;", ErrNeedsPerson, errors.Join(refusals...), c.statement)
+}
+
+// isUnsupportedAlgorithm: 1845 and 1846 say that ALGORITHM or LOCK is not supported
+// for this change, 1221 that the server does not know the combination.
+func isUnsupportedAlgorithm(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && (e.Number == 1845 || e.Number == 1846 || e.Number == 1221)
+}
+
+// adoptionPlan compares outbox_event with what this version needs. A table that does
+// not exist yet needs nothing: migration 1 makes it whole.
+func adoptionPlan(ctx context.Context, db *sql.DB) ([]change, error) {
+	have, err := names(ctx, db, "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'outbox_event'")
+	if err != nil {
+		return nil, fmt.Errorf("read columns of outbox_event: %w", err)
+	}
+	if len(have) == 0 {
+		return nil, nil
+	}
+	var absent []string
+	for _, c := range appColumns {
+		if !have[c] {
+			absent = append(absent, c)
+		}
+	}
+	if len(absent) > 0 {
+		return nil, fmt.Errorf("%w: %s; is this the right schema?", ErrNotOutbox, strings.Join(absent, ", "))
+	}
+	var plan []change
+	for _, c := range addedColumns {
+		if !have[c.name] {
+			plan = append(plan, change{
+				statement:  "ALTER TABLE outbox_event ADD COLUMN " + c.name + " " + c.definition,
+				algorithms: []string{"ALGORITHM=INSTANT", "ALGORITHM=INPLACE, LOCK=NONE"},
+			})
+		}
+	}
+	indexed, err := hasClaimIndex(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	if !indexed {
+		plan = append(plan, change{
+			statement:  "ALTER TABLE outbox_event ADD INDEX idx_status_created (status, created_at)",
+			algorithms: []string{"ALGORITHM=INPLACE, LOCK=NONE"},
+		})
+	}
+	return plan, nil
+}
+
+// hasClaimIndex: some index begins with (status, created_at), whatever its name.
+func hasClaimIndex(ctx context.Context, db *sql.DB) (bool, error) {
+	found, err := names(ctx, db, `SELECT a.index_name FROM information_schema.statistics a
+		JOIN information_schema.statistics b ON b.table_schema = a.table_schema AND b.table_name = a.table_name AND b.index_name = a.index_name
+		WHERE a.table_schema = DATABASE() AND a.table_name = 'outbox_event'
+		AND a.seq_in_index = 1 AND a.column_name = 'status' AND b.seq_in_index = 2 AND b.column_name = 'created_at'`)
+	if err != nil {
+		return false, fmt.Errorf("read indexes of outbox_event: %w", err)
+	}
+	return len(found) > 0, nil
+}
+
+func names(ctx context.Context, db *sql.DB, query string) (map[string]bool, error) {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	set := map[string]bool{}
+	for rows.Next() {
+		var n string
+		if err := rows.Scan(&n); err != nil {
+			return nil, err
+		}
+		set[strings.ToLower(n)] = true
+	}
+	return set, rows.Err()
+}
