@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -90,12 +89,17 @@ func lockFile(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// copyTree copies a template into dst, which must not exist yet.
+// copyTree copies a template to dst, which must not exist yet. A copy that was
+// cut short is not taken for a data folder by a later start.
 func copyTree(dst, src string) error {
-	if _, err := os.Stat(dst); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("copy template: %s exists already", dst)
+	partial := dst + ".partial"
+	if err := os.RemoveAll(partial); err != nil {
+		return fmt.Errorf("remove an unfinished copy: %w", err)
 	}
-	if err := os.CopyFS(dst, os.DirFS(src)); err != nil {
+	if err := os.CopyFS(partial, os.DirFS(src)); err != nil {
+		return fmt.Errorf("copy template %s: %w", src, err)
+	}
+	if err := os.Rename(partial, dst); err != nil {
 		return fmt.Errorf("copy template %s: %w", src, err)
 	}
 	return nil

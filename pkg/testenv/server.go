@@ -44,7 +44,6 @@ const (
 	probeInterval       = 10 * time.Millisecond
 	probeTimeout        = 2 * time.Second
 	portAttempts        = 5
-	longestBase         = 60
 )
 
 var (
@@ -77,7 +76,7 @@ type Server struct {
 	engine  engine
 	options Options
 	dir     string
-	tempDir bool
+	temp    *tempDir // nil: the caller named dir
 	port    *reservedPort
 	addr    string
 	refusal error  // what fault verbs return, when they are not allowed
@@ -125,12 +124,10 @@ func newServer(e engine, options Options) (*Server, error) {
 	}
 	s.addr = s.port.addr()
 	if s.dir == "" {
-		s.tempDir = true
-		s.dir, err = newTempDir()
-	} else {
-		s.dir, err = filepath.Abs(s.dir)
-	}
-	if err == nil {
+		if s.temp, err = newTempDir(); err == nil {
+			s.dir = s.temp.path
+		}
+	} else if s.dir, err = filepath.Abs(s.dir); err == nil {
 		err = os.MkdirAll(s.dir, 0o700)
 	}
 	if err != nil {
@@ -309,27 +306,17 @@ func (s *Server) Close() error {
 	var stopErr, removeErr error
 	if s.proc != nil {
 		// The data goes away: killing saves the flush of a polite end.
-		if s.tempDir {
+		if s.temp != nil {
 			stopErr = s.proc.kill()
 		} else {
 			stopErr = s.proc.stop(context.Background())
 		}
 		s.proc = nil
 	}
-	if s.tempDir {
-		removeErr = os.RemoveAll(s.dir)
+	if s.temp != nil {
+		removeErr = s.temp.remove()
 	}
 	return errors.Join(stopErr, s.port.release(), removeErr)
 }
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "server.log") }
-
-// newTempDir makes a short folder name: the path of a Unix socket inside it may
-// have 107 bytes at most.
-func newTempDir() (string, error) {
-	base := os.TempDir()
-	if len(base) > longestBase {
-		base = "/tmp"
-	}
-	return os.MkdirTemp(base, "smq-")
-}
