@@ -107,12 +107,12 @@ func runProcess(ctx context.Context, spec Spec, environ []string, stderr io.Writ
 	err = spec.Run(p.ctx, p)
 	if err == nil {
 		<-p.ctx.Done()
-		if cause := context.Cause(p.ctx); !errors.Is(cause, context.Canceled) {
-			err = cause
+		if ctx.Err() == nil { // nobody told us to stop: a loop ended it
+			err = context.Cause(p.ctx)
 		}
 	}
 	p.cancel(err)
-	log.Info().AnErr("cause", err).Msg("stopping")
+	log.Info().AnErr("cause", context.Cause(p.ctx)).Msg("stopping")
 	return errors.Join(err, p.stop(ctx, admin))
 }
 
