@@ -72,6 +72,10 @@ const latest = int64(1<<63 - 1)
 
 // UpTo applies what is missing up to and including version.
 func UpTo(ctx context.Context, db *sql.DB, version int64) ([]string, error) {
+	// A table of that name that is not the app's is a reason to stop before anything is made.
+	if _, err := adoptionPlan(ctx, db); err != nil {
+		return nil, err
+	}
 	p, err := provider(db)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,181 @@
+package db_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"github.com/seahub/seahub-mq/pkg/db"
+	"github.com/seahub/seahub-mq/pkg/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func config(s *testenv.Schema) db.Config {
+	return db.Config{DSN: s.DSN, TimeZone: "+07:00", MaxOpen: 4, DialTimeout: 2 * time.Second, IOTimeout: 5 * time.Second}
+}
+
+func open(t *testing.T, cfg db.Config, opts ...db.Option) (*gorm.DB, *sql.DB) {
+	t.Helper()
+	g, err := db.Open(cfg, opts...)
+	require.NoError(t, err)
+	pool, err := db.Pool(g)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = pool.Close() })
+	return g, pool
+}
+
+func TestSessionsAreWhatEveryRoomReliesOn(t *testing.T) {
+	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
+		_, pool := open(t, config(s), db.WithSessionTimeouts(7*time.Second, 8*time.Second, 9*time.Second))
+		require.NoError(t, db.WaitReady(t.Context(), pool))
+		var zone, mode, wait, netRead, netWrite string
+		err := pool.QueryRowContext(t.Context(), "SELECT @@SESSION.time_zone, @@SESSION.sql_mode, @@SESSION.wait_timeout, @@SESSION.net_read_timeout, @@SESSION.net_write_timeout").
+			Scan(&zone, &mode, &wait, &netRead, &netWrite)
+		require.NoError(t, err)
+		require.Equal(t, []string{"+07:00", "7", "8", "9"}, []string{zone, wait, netRead, netWrite})
+		require.Contains(t, mode, "STRICT_TRANS_TABLES")
+	})
+}
+
+func TestTimesKeepTheirInstantWhateverTheProcessZoneIs(t *testing.T) {
+	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
+		_, pool := open(t, config(s))
+		s.Exec(t, "CREATE TABLE x (at DATETIME(3) NOT NULL)")
+		want := time.Date(2026, 3, 1, 23, 59, 59, 700_000_000, time.UTC)
+		_, err := pool.ExecContext(t.Context(), "INSERT INTO x VALUES (?)", want)
+		require.NoError(t, err)
+		var stored string
+		var got time.Time
+		require.NoError(t, pool.QueryRowContext(t.Context(), "SELECT CAST(at AS CHAR), at FROM x").Scan(&stored, &got))
+		require.Equal(t, "2026-03-02 06:59:59.700", stored, "written in the session's zone")
+		require.True(t, got.Equal(want), "%s", got)
+
+		var now time.Time
+		require.NoError(t, pool.QueryRowContext(t.Context(), "SELECT NOW(3)").Scan(&now))
+		require.WithinDuration(t, time.Now(), now, time.Minute)
+	})
+}
+
+func TestInTxRunsTheWholeUnitAgainAfterADeadlock(t *testing.T) {
+	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
+		g, _ := open(t, config(s))
+		s.Exec(t, "CREATE TABLE x (id INT PRIMARY KEY, n INT NOT NULL) ENGINE=InnoDB")
+		s.Exec(t, "INSERT INTO x VALUES (1, 0), (2, 0)")
+		// Two units lock the two rows in opposite order, each holding its first one
+		// until both have it.
+		firstLocks := make(chan struct{}, 2)
+		both := make(chan struct{})
+		go func() { <-firstLocks; <-firstLocks; close(both) }()
+		results := make(chan error, 2)
+		runs := make(chan int, 2)
+		for _, order := range [][2]int{{1, 2}, {2, 1}} {
+			go func() {
+				n := 0
+				results <- db.InTx(t.Context(), g, func(tx *gorm.DB) error {
+					n++
+					if err := tx.Exec("UPDATE x SET n = n + 1 WHERE id = ?", order[0]).Error; err != nil {
+						return err
+					}
+					if n == 1 {
+						firstLocks <- struct{}{}
+						<-both
+					}
+					return tx.Exec("UPDATE x SET n = n + 1 WHERE id = ?", order[1]).Error
+				})
+				runs <- n
+			}()
+		}
+		require.NoError(t, <-results)
+		require.NoError(t, <-results)
+		require.Equal(t, 3, <-runs+<-runs, "the victim ran twice, the other once")
+		require.EqualValues(t, 4, s.QueryInt(t, "SELECT SUM(n) FROM x"), "each unit took effect once, whole")
+	})
+}
+
+func TestInTxRollsBackOnErrorPanicAndCancelledContext(t *testing.T) {
+	s := testenv.MariaDB(t)
+	g, pool := open(t, config(s), db.WithPool(1)) // one connection: a leaked transaction would show at once
+	s.Exec(t, "CREATE TABLE x (id INT PRIMARY KEY) ENGINE=InnoDB")
+	insert := func(tx *gorm.DB) error { return tx.Exec("INSERT INTO x VALUES (1)").Error }
+
+	err := db.InTx(t.Context(), g, func(tx *gorm.DB) error { return errors.Join(insert(tx), errors.New("no")) })
+	require.ErrorContains(t, err, "no")
+	require.Panics(t, func() {
+		_ = db.InTx(t.Context(), g, func(tx *gorm.DB) error { _ = insert(tx); panic("boom") })
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	err = db.InTx(ctx, g, func(tx *gorm.DB) error { cancel(); return insert(tx) })
+	require.Error(t, err)
+	require.EqualValues(t, 0, s.QueryInt(t, "SELECT COUNT(*) FROM x"))
+	require.NoError(t, pool.PingContext(t.Context()))
+	err = db.InTx(t.Context(), g, func(tx *gorm.DB) error { return db.InTx(t.Context(), tx, insert) })
+	require.ErrorIs(t, err, db.ErrNested)
+}
+
+func TestErrorClasses(t *testing.T) {
+	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
+		_, pool := open(t, config(s))
+		s.Exec(t, "CREATE TABLE x (id INT PRIMARY KEY) ENGINE=InnoDB")
+		s.Exec(t, "INSERT INTO x VALUES (1)")
+		_, err := pool.ExecContext(t.Context(), "INSERT INTO x VALUES (1)")
+		require.True(t, db.IsDuplicate(err))
+		_, err = pool.ExecContext(t.Context(), "SELECT nothing FROM x")
+		require.True(t, db.IsMissing(err))
+		_, err = pool.ExecContext(t.Context(), "SELECT 1 FROM y")
+		require.True(t, db.IsMissing(err))
+		require.False(t, db.IsUnavailable(err) || db.IsRetryable(err))
+	})
+}
+
+func TestADatabaseThatIsAwayIsWaitedForAndFoundAgain(t *testing.T) {
+	s := testenv.PrivateMariaDB(t)
+	require.NoError(t, s.Server.Kill())
+	cfg := config(s)
+	_, pool := open(t, cfg) // opening needs no database
+	_, err := pool.ExecContext(t.Context(), "SELECT 1")
+	require.True(t, db.IsUnavailable(err), "%v", err)
+
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, db.WaitReady(short, pool), context.DeadlineExceeded)
+	ready := make(chan error, 1)
+	go func() { ready <- db.WaitReady(t.Context(), pool) }()
+	require.NoError(t, s.Server.Restart(t.Context()))
+	require.NoError(t, <-ready)
+}
+
+func TestAReadOnlyServerIsUnavailableAndItsConnectionIsGivenUp(t *testing.T) {
+	s := testenv.PrivateMariaDB(t)
+	s.Exec(t, "CREATE TABLE x (id INT PRIMARY KEY) ENGINE=InnoDB")
+	s.Exec(t, "CREATE USER app@'127.0.0.1' IDENTIFIED BY 'app'") // root may write to a read-only server
+	s.Exec(t, "GRANT SELECT, INSERT ON "+s.Name+".* TO app@'127.0.0.1'")
+	cfg := config(s)
+	cfg.DSN = "app:app" + s.DSN[strings.Index(s.DSN, "@"):]
+	_, pool := open(t, cfg, db.WithPool(1))
+	var before, after int
+	require.NoError(t, pool.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&before))
+	s.Exec(t, "SET GLOBAL read_only = 1")
+	_, err := pool.ExecContext(t.Context(), "INSERT INTO x VALUES (1)")
+	require.True(t, db.IsUnavailable(err), "%v", err)
+	s.Exec(t, "SET GLOBAL read_only = 0")
+	_, err = pool.ExecContext(t.Context(), "INSERT INTO x VALUES (1)")
+	require.NoError(t, err)
+	require.NoError(t, pool.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&after))
+	require.NotEqual(t, before, after)
+}
+
+func TestConfigErrorsNameTheKeyAndHideThePassword(t *testing.T) {
+	err := db.Config{DSN: "root:hunter2@tcp(127.0.0.1", TimeZone: "Asia/Jakarta"}.Validate()
+	require.ErrorContains(t, err, "SEAHUB_DB_DSN (seahub.db.dsn)")
+	require.ErrorContains(t, err, "SEAHUB_DB_TIME_ZONE (seahub.db.time-zone)")
+	require.NotContains(t, err.Error(), "hunter2")
+	require.ErrorContains(t, db.Config{DSN: "root@tcp(127.0.0.1:3306)/", TimeZone: "+00:00"}.Validate(), "names no schema")
+	require.NoError(t, db.Config{DSN: "root@tcp(127.0.0.1:3306)/app", TimeZone: "-03:30"}.Validate())
+}
