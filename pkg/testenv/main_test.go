@@ -86,10 +86,16 @@ func TestServersOfTheEnvironmentAreUsedAndLeftClean(t *testing.T) {
 		"SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name LIKE 't\\_%'"), "only our own schema")
 }
 
+func TestRoleUnusableDSN(t *testing.T) {
+	if playing("unusable") {
+		testenv.MariaDB(t)
+	}
+}
+
 func TestAnUnusableDSNIsRefused(t *testing.T) {
 	for _, dsn := range []string{"not a dsn", "root@unix(/run/m.sock)/"} {
-		out, err := rerun(t, "external", "TestRoleExternal",
-			"SEAHUB_TEST_REDIS_ADDR=127.0.0.1:1", "SEAHUB_TEST_MARIADB_DSN="+dsn)
+		out, err := rerun(t, "unusable", "TestRoleUnusableDSN", "SEAHUB_TEST_MARIADB_DSN="+dsn)
 		require.Error(t, err, out)
+		require.Contains(t, out, "SEAHUB_TEST_MARIADB_DSN: want user:password@tcp(host:port)/")
 	}
 }
