@@ -1,0 +1,92 @@
+package redisstreams
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// options are what all our clients share. Everything that go-redis would do behind
+// our back is off: a repeated XADD is a duplicate, a repeated XREADGROUP hides the
+// first answer, and five quiet dials turn a dead server into a slow one.
+func options(cfg Config) (*redis.UniversalOptions, error) {
+	o := &redis.UniversalOptions{
+		Addrs:            cfg.addresses(),
+		MasterName:       cfg.MasterName,
+		IsClusterMode:    cfg.Mode == modeCluster,
+		Username:         cfg.Username,
+		Password:         cfg.Password,
+		DB:               cfg.DB,
+		Protocol:         2,
+		MaxRetries:       -1,
+		DialerRetries:    1,
+		DialTimeout:      cfg.DialTimeout,
+		ReadTimeout:      cfg.Timeout,
+		WriteTimeout:     cfg.Timeout,
+		PoolTimeout:      cfg.Timeout,
+		DisableIdentity:  true,
+		PipelinePoolSize: -1, // our pools are sized for what runs on them
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	}
+	if cfg.Mode != modeSentinel {
+		o.MasterName = ""
+	}
+	if cfg.TLS {
+		t, err := tlsConfig(cfg.TLSCAFile)
+		if err != nil {
+			return nil, err
+		}
+		o.TLSConfig = t
+	}
+	return o, nil
+}
+
+func tlsConfig(caFile string) (*tls.Config, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12}
+	if caFile == "" {
+		return t, nil
+	}
+	pem, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, fmt.Errorf("SEAHUB_REDIS_TLS_CA_FILE (seahub.redis.tls-ca-file): %w", err)
+	}
+	t.RootCAs = x509.NewCertPool()
+	if !t.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("SEAHUB_REDIS_TLS_CA_FILE (seahub.redis.tls-ca-file): %s holds no PEM certificate", caFile)
+	}
+	return t, nil
+}
+
+// commandClient is for everything but blocking reads. It ends with its caller's deadline.
+func commandClient(cfg Config) (redis.UniversalClient, error) {
+	o, err := options(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o.ContextTimeoutEnabled = true
+	o.PoolSize = 16
+	// Publishing writes hundreds of messages at a time; small buffers would cost a
+	// system call for every few of them.
+	o.WriteBufferSize = 128 << 10
+	o.ReadBufferSize = 64 << 10
+	return redis.NewUniversalClient(o), nil
+}
+
+// readClient is for one subscription's blocking reads: a read holds its connection
+// for the whole BLOCK, which must not starve acknowledgements, and closing the client
+// is the only way to end a read early.
+func readClient(cfg Config) (redis.UniversalClient, error) {
+	o, err := options(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o.PoolSize = 2
+	o.ReadBufferSize = 256 << 10
+	return redis.NewUniversalClient(o), nil
+}

@@ -1,0 +1,138 @@
+package eventbus
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seahub/seahub-mq/pkg/eventbus/driver"
+)
+
+// State is what is known of one subscription of this process.
+type State struct {
+	Topic, Group string
+	// Running is true while Subscribe is at work. A subscription that halted is not.
+	Running bool
+	// Connected is true while the broker serves the subscription; LastError is what
+	// ended that, and Since when Connected last changed.
+	Connected bool
+	LastError error
+	Since     time.Time
+	// Halted is true once the subscription gave up for good; LastError says why.
+	Halted bool
+	// InHand counts handlers that run; OldestInHand is the age of the oldest event
+	// among them, counted from its creation, 0 when there is none.
+	InHand       int
+	OldestInHand time.Duration
+	// LastSuccess is when an event was last finished without an error; zero if never.
+	LastSuccess time.Time
+	// Group figures as the broker gave them last; unknown while it does not answer.
+	Backlog, InFlight, Parked driver.Count
+	OldestAge                 driver.Age
+}
+
+// Ready says whether the subscription can do its work, and if not, why, in words for
+// a readiness answer.
+func (s State) Ready() (ok bool, reason string) {
+	switch {
+	case s.Halted:
+		return false, fmt.Sprintf("group %s halted: %v", s.Group, s.LastError)
+	case !s.Running:
+		return false, fmt.Sprintf("group %s is not subscribed", s.Group)
+	case s.Connected:
+		return true, ""
+	case s.LastError != nil:
+		return false, fmt.Sprintf("group %s: broker unreachable since %s: %v", s.Group, s.Since.UTC().Format(time.RFC3339), s.LastError)
+	}
+	return false, fmt.Sprintf("group %s: not connected yet", s.Group)
+}
+
+// State returns the state of a group's subscription; a group that was never
+// subscribed has the zero State.
+func (b *Bus) State(group string) State {
+	b.mu.Lock()
+	s := b.states[group]
+	b.mu.Unlock()
+	if s == nil {
+		return State{Group: group}
+	}
+	return s.snapshot(time.Now())
+}
+
+// snapshot is the state of every group, for the metrics.
+func (b *Bus) snapshot() []State {
+	b.mu.Lock()
+	states := slices.Collect(maps.Values(b.states))
+	b.mu.Unlock()
+	now := time.Now()
+	out := make([]State, 0, len(states))
+	for _, s := range states {
+		out = append(out, s.snapshot(now))
+	}
+	return out
+}
+
+// state is the changing side of State.
+type state struct {
+	mu     sync.Mutex
+	public State
+	// inHand holds the creation times of the events whose handlers run.
+	inHand map[uint64]time.Time
+	next   uint64
+}
+
+func newState(topic, group string) *state {
+	return &state{
+		public: State{Topic: topic, Group: group, Running: true, Since: time.Now()},
+		inHand: map[uint64]time.Time{},
+	}
+}
+
+func (s *state) snapshot(now time.Time) State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.public
+	out.InHand = len(s.inHand)
+	for _, created := range s.inHand {
+		out.OldestInHand = max(out.OldestInHand, now.Sub(created))
+	}
+	return out
+}
+
+func (s *state) update(change func(*State)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.public)
+}
+
+// connected is a driver's report.
+func (s *state) connected(ok bool, err error) {
+	s.update(func(p *State) {
+		if p.Connected != ok {
+			p.Connected, p.Since = ok, time.Now()
+		}
+		if !ok {
+			p.LastError = err
+		}
+	})
+}
+
+// take notes an event whose handler starts; the ticket goes to release.
+func (s *state) take(created time.Time) (ticket uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next++
+	s.inHand[s.next] = created
+	return s.next
+}
+
+func (s *state) release(ticket uint64, success bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.inHand, ticket)
+	if success {
+		s.public.LastSuccess = time.Now()
+	}
+}
