@@ -63,20 +63,22 @@ func spawnLoop(jobs <-chan spawnJob) {
 }
 
 // startProcess runs path with argv (argv[0] included: some servers are chosen by
-// it) in dir. Its output is appended to logPath.
+// it) in dir, with the environment of this process. Its output is appended to
+// logPath.
 func startProcess(path string, argv []string, dir, logPath string) (*process, error) {
+	return startCmd(&exec.Cmd{Path: path, Args: argv, Dir: dir}, logPath)
+}
+
+func startCmd(cmd *exec.Cmd, logPath string) (*process, error) {
 	logFile, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open server log: %w", err)
 	}
 	defer logFile.Close() // the child has its own copy
-	cmd := &exec.Cmd{
-		Path: path, Args: argv, Dir: dir,
-		Stdout: logFile, Stderr: logFile,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
-	}
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := spawn(cmd); err != nil {
-		return nil, fmt.Errorf("start %s: %w", path, err)
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	p := &process{cmd: cmd, logPath: logPath, done: make(chan struct{})}
 	go func() {
@@ -108,11 +110,13 @@ func (p *process) signal(sig os.Signal) error {
 
 // stop asks the child to end and waits; when ctx or the grace ends first, it is
 // killed and that is the error.
-func (p *process) stop(ctx context.Context) error {
+func (p *process) stop(ctx context.Context) error { return p.stopWithin(ctx, stopGrace) }
+
+func (p *process) stopWithin(ctx context.Context, grace time.Duration) error {
 	if p.exited() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopGrace)
+	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	// A frozen child takes SIGTERM only after it is thawed.
 	err := errors.Join(p.signal(syscall.SIGCONT), p.signal(syscall.SIGTERM))
