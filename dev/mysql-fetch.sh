@@ -16,6 +16,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 cache=${SEAHUB_TEST_CACHE_DIR:-$root/.local/cache}
 dest=$cache/mysql
 
+elsewhere="Start any MySQL 8 or 9 yourself and set
+  SEAHUB_TEST_MYSQL_DSN='user:password@tcp(127.0.0.1:3306)/'."
+
 say() { printf 'mysql-fetch: %s\n' "$*"; }
 die() { printf 'mysql-fetch: %s\n' "$*" >&2; exit 1; }
 
@@ -26,21 +29,18 @@ exec 9>"$cache/mysql.lock"
 flock 9
 [ -x "$dest/bin/mysqld" ] && exit 0 # another run was faster
 
-for tool in apt-get apt-cache dpkg-deb; do
-  command -v "$tool" >/dev/null || die "$tool is not here: this needs Debian or a Debian child.
-  Elsewhere, start any MySQL 8 or 9 and set SEAHUB_TEST_MYSQL_DSN='user:password@tcp(127.0.0.1:3306)/'."
-done
+# shellcheck disable=SC1091
+[ "$(. /etc/os-release 2>/dev/null && echo "${ID:-}")" = debian ] || die "this machine is no Debian. $elsewhere"
 
 work=$(mktemp -d "$cache/mysql.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/apt/{lists/partial,cache/archives/partial} "$work"/{debs,tree/root,tree/bin}
 
 # The mirror is the one that this machine already uses for its own Debian suite.
-mirror=$(apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
-  awk '$2 == "Debian" && $3 == "main" && $1 !~ /security/ { print $1; exit }')
-[ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
-  awk '/\/debian\/?$/ { print; exit }')
-[ -n "$mirror" ] || die "no Debian mirror in this machine's apt sources"
+# --no-release-info: the machine may never have fetched an index.
+mirror=$(apt-get indextargets --no-release-info --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+  awk '$1 ~ /debian\/?$/ && $2 !~ /-/ && $3 == "main" { found = $1 } END { print found }')
+[ -n "$mirror" ] || die "this machine's apt sources name no Debian mirror. $elsewhere"
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 [ -r "$keyring" ] || die "$keyring is missing: apt-get install debian-archive-keyring"
 
@@ -57,14 +57,15 @@ apt_options=(
 )
 
 say "reading the package index of Debian unstable"
-apt-get "${apt_options[@]}" -qq update
+apt-get "${apt_options[@]}" -qq update || die "the mirror does not serve it. $elsewhere"
 
 # Perl serves the helper scripts only; debconf and friends serve the system.
 packages=$(apt-cache "${apt_options[@]}" depends --recurse --no-recommends --no-suggests \
   --no-conflicts --no-breaks --no-replaces --no-enhances mysql-server-core |
   grep -E '^[a-z0-9]' | grep -vE '^(perl|libperl|debconf|cdebconf|mysql-common|dpkg|tar|adduser|passwd|lsb-base)' | sort -u)
 say "downloading $(wc -w <<<"$packages") packages: $(tr '\n' ' ' <<<"$packages")"
-(cd "$work/debs" && apt-get "${apt_options[@]}" -qq download $packages)
+# shellcheck disable=SC2086
+(cd "$work/debs" && apt-get "${apt_options[@]}" -qq download $packages) || die "a package could not be downloaded. $elsewhere"
 
 for deb in "$work"/debs/*.deb; do
   dpkg-deb -x "$deb" "$work/tree/root"
@@ -82,8 +83,7 @@ libraries=$root/usr/lib/mysql/private
 for folder in "$root"/usr/lib/*-linux-gnu "$root"/lib/*-linux-gnu; do
   [ -d "$folder" ] && libraries=$libraries:$folder
 done
-defaults=--no-defaults
-exec "$loader" --library-path "$libraries" "$root/usr/sbin/mysqld" $defaults \
+exec "$loader" --library-path "$libraries" "$root/usr/sbin/mysqld" --no-defaults \
   --basedir="$root/usr" --lc-messages-dir="$root/usr/share/mysql" \
   --character-sets-dir="$root/usr/share/mysql/charsets" \
   --plugin-dir="$root/usr/lib/mysql/plugin" "$@"
