@@ -280,12 +280,12 @@ func ownServersUntilKilled() {
 // Two test binaries start at once on a machine that has no template yet, as
 // `go test` runs packages; both die, and take their servers along.
 func TestTwoProcessesAtOnceAndTheirDeath(t *testing.T) {
-	cache := t.TempDir()
+	cache, temp := t.TempDir(), shortTempDir(t) // they leave their folders behind
 	var owners []*exec.Cmd
 	var outputs []*bufio.Scanner
 	for range 2 {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), roleVariable+"=owner", "SEAHUB_TEST_CACHE_DIR="+cache)
+		cmd.Env = append(os.Environ(), roleVariable+"=owner", "SEAHUB_TEST_CACHE_DIR="+cache, "TMPDIR="+temp)
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())

@@ -12,11 +12,18 @@ import (
 	"github.com/seahub/seahub-mq/pkg/testenv"
 )
 
-func TestFoldersOfDeadRunsAreSweptAndNoOthers(t *testing.T) {
-	// t.TempDir is too long a name for the sockets that testenv makes in it.
-	base, err := os.MkdirTemp("/tmp", "e")
+// shortTempDir: t.TempDir is too long a name for the sockets that testenv makes
+// in it.
+func shortTempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "e")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func TestFoldersOfDeadRunsAreSweptAndNoOthers(t *testing.T) {
+	base := shortTempDir(t)
 	t.Setenv("TMPDIR", base)
 
 	dead, owned := filepath.Join(base, "smq-dead"), filepath.Join(base, "smq-owned")
