@@ -19,7 +19,8 @@
 // server that cannot be had fails the test, and never skips it.
 //
 // A plain program (dev/stack) uses StartMariaDB, StartMySQL and StartRedis,
-// which need no testing package.
+// which need no testing package. StartChild runs a program under test by the same
+// rules as a server.
 //
 // The protocol of a started server, in order:
 //
