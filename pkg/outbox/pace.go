@@ -1,0 +1,91 @@
+package outbox
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// sweepBusy and sweepEvery are the waits between two looks at the whole queue,
+	// while they find rows and otherwise.
+	sweepBusy  = time.Second
+	sweepEvery = 5 * time.Second
+	// sweepShare bounds the part of the time that sweeps may take: a sweep that took
+	// d is followed by at least sweepShare times d without one. The exception is a
+	// backlog, which the sweeps are the ones to work off.
+	sweepShare = 4
+
+	probeMin = time.Millisecond
+	probeMax = 3 * time.Millisecond
+	// probeFor is how long after an event the tail is watched that closely.
+	probeFor  = 250 * time.Millisecond
+	probeIdle = 100 * time.Millisecond
+)
+
+// pace decides when the relay looks where. It reads no clock: callers pass now, on the
+// monotonic clock.
+type pace struct {
+	nextSweep time.Time
+	// backlog: the last sweep came back full, the next one follows at once.
+	backlog   bool
+	lastEvent time.Time
+	idle      time.Duration
+}
+
+func (p *pace) sweepDue(now time.Time) bool { return p.backlog || !now.Before(p.nextSweep) }
+
+// swept plans the next sweep after one that found rows, took so long, and came back
+// full or not.
+func (p *pace) swept(now time.Time, found int, full bool, took time.Duration) {
+	p.backlog = full
+	wait := sweepEvery
+	if found > 0 {
+		wait = sweepBusy
+	}
+	p.nextSweep = now.Add(max(wait, sweepShare*took))
+}
+
+// looked plans the next look at the tail: at once while it is full, every 1 to 3 ms
+// shortly after an event, then half as long again each time, up to probeIdle. The
+// jitter keeps several relays from looking in step.
+func (p *pace) looked(now time.Time, found int, full bool) time.Duration {
+	switch {
+	case found > 0:
+		p.lastEvent = now
+		p.idle = 0
+		if full {
+			return 0
+		}
+		return probeMin + rand.N(probeMax-probeMin)
+	case !p.lastEvent.IsZero() && now.Sub(p.lastEvent) < probeFor:
+		return probeMin + rand.N(probeMax-probeMin)
+	}
+	p.idle = min(probeIdle, max(probeMax, p.idle+p.idle/2))
+	return p.idle/2 + rand.N(p.idle/2+1)
+}
+
+// sizer chooses the LIMIT of a claim, so that rows past the byte bound are rarely
+// locked and sent for nothing.
+type sizer struct {
+	maxRows  int
+	maxBytes int
+	// perRow is what a row is expected to hold: it follows larger rows at once and
+	// smaller ones slowly.
+	perRow int
+}
+
+func (s *sizer) limit(want int) int {
+	n := min(s.maxRows, want)
+	if s.perRow > 0 {
+		n = min(n, s.maxBytes/s.perRow+1)
+	}
+	return max(1, n)
+}
+
+func (s *sizer) learn(recs []Record) {
+	size := 0
+	for i := range recs {
+		size += len(recs[i].Payload)
+	}
+	s.perRow = max(size/len(recs), s.perRow-s.perRow/8)
+}

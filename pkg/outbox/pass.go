@@ -1,0 +1,184 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/seahub/seahub-mq/pkg/backoff"
+	"github.com/seahub/seahub-mq/pkg/lease"
+)
+
+// trust tells how long a relay may go on believing that it is the one that works.
+type trust interface {
+	ValidFor(d time.Duration) bool
+}
+
+// errLate: the pass ran out of its time before it could send; nothing happened.
+var errLate = errors.New("pass is past its deadline, nothing was sent")
+
+// passResult is what the loop needs to know of a pass.
+type passResult struct {
+	claimed   int
+	more      bool
+	confirmed int
+	// trouble is Confirmed, or the class of an outage that left rows untouched.
+	trouble Class
+	err     error
+	oldest  time.Duration
+	// oldestNew is the age of the oldest event that no attempt was made for before.
+	oldestNew time.Duration
+}
+
+// pass claims, publishes, marks and commits one batch. An error means that the
+// database failed: nothing was marked, or (if COMMIT failed) it is not known.
+func (w *worker) pass(ctx context.Context, where scope, limit int) (passResult, error) {
+	began := time.Now()
+	deadline := began.Add(w.cfg.PassTimeout)
+	passCtx, cancel := passContext(ctx, deadline)
+	defer cancel()
+
+	tx, err := w.store.db.BeginTx(passCtx, nil)
+	if err != nil {
+		return passResult{}, fmt.Errorf("begin a pass: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	recs, more, err := w.store.claim(passCtx, tx, where, w.size.limit(limit), w.cfg.BatchBytes)
+	if err != nil || len(recs) == 0 {
+		return passResult{trouble: Confirmed}, err
+	}
+	w.size.learn(recs)
+	if w.unproven {
+		if err := w.store.proveWritable(passCtx, tx, recs[0].ID); err != nil {
+			return passResult{}, err
+		}
+	}
+	// The process may have been frozen since began: its rows and its lease may be
+	// another's by now. Nothing between this check and the send takes time.
+	if time.Until(deadline) <= 0 || !w.trust.ValidFor(0) {
+		return passResult{}, errLate
+	}
+	outs := w.publish(passCtx, recs)
+	return w.settle(passCtx, tx, recs, outs, more)
+}
+
+// passContext ends at deadline or when the lease is lost. A stop of the process does
+// not end it: a batch that is under way is finished, so that it needs no repeat.
+func passContext(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
+	passCtx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), lease.ErrLost) {
+			cancel()
+		}
+	})
+	return passCtx, func() { stop(); cancel() }
+}
+
+func (w *worker) publish(ctx context.Context, recs []Record) []Outcome {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.PublishTimeout)
+	defer cancel()
+	began := time.Now()
+	outs := publishSafely(ctx, w.publisher, recs)
+	w.metrics.publishSeconds.Observe(time.Since(began).Seconds())
+	return outs
+}
+
+// settle writes the verdict and commits.
+func (w *worker) settle(ctx context.Context, tx *sql.Tx, recs []Record, outs []Outcome, more bool) (passResult, error) {
+	v := judge(recs, outs, failurePolicy{
+		alive:       time.Since(w.lastConfirm) <= aliveFor,
+		maxAttempts: w.cfg.MaxAttempts,
+		retry:       backoff.Policy{Base: w.cfg.RetryMin, Max: w.cfg.RetryMax},
+	})
+	res := passResult{
+		claimed: len(recs), more: more, confirmed: len(v.confirmed),
+		trouble: v.trouble, err: v.err,
+	}
+	res.oldest, res.oldestNew = oldest(recs)
+	if len(v.confirmed) > 0 {
+		w.lastConfirm = time.Now()
+	}
+	if v.untouched == len(recs) {
+		return res, nil // nothing to write; the rollback frees the rows
+	}
+	w.unproven = true // until the commit says otherwise
+	lost, err := w.write(ctx, tx, v)
+	if err != nil {
+		return res, err
+	}
+	if err := tx.Commit(); err != nil {
+		return res, fmt.Errorf("commit %d marked rows (they may be sent again): %w", len(recs)-v.untouched, err)
+	}
+	w.unproven = false
+	w.account(ctx, recs, v, lost)
+	return res, nil
+}
+
+// write runs the marking statements. A row that was no longer PENDING is counted as
+// lost, and the others are marked all the same: they were confirmed.
+func (w *worker) write(ctx context.Context, tx *sql.Tx, v verdict) (lost int, err error) {
+	lost, err = w.store.markPublished(ctx, tx, v.confirmed)
+	if err != nil {
+		return lost, err
+	}
+	each := func(fs []failure, mark func(f failure) (int, error)) error {
+		for _, f := range fs {
+			n, err := mark(f)
+			if err != nil {
+				return err
+			}
+			lost += n
+		}
+		return nil
+	}
+	if err := each(v.refused, func(f failure) (int, error) { return w.store.markFailed(ctx, tx, "refused", f) }); err != nil {
+		return lost, err
+	}
+	if err := each(v.exhausted, func(f failure) (int, error) { return w.store.markFailed(ctx, tx, "attempts used up", f) }); err != nil {
+		return lost, err
+	}
+	return lost, each(v.retried, func(f failure) (int, error) { return w.store.markRetry(ctx, tx, f) })
+}
+
+// account counts and reports what was committed.
+func (w *worker) account(ctx context.Context, recs []Record, v verdict, lost int) {
+	m := w.metrics
+	m.published.Add(float64(len(v.confirmed)))
+	m.retried.Add(float64(len(v.retried)))
+	m.failed.WithLabelValues("refused").Add(float64(len(v.refused)))
+	m.failed.WithLabelValues("attempts").Add(float64(len(v.exhausted)))
+	if lost > 0 {
+		// The row locks forbid it: a writer that ignores them, or a proxy that
+		// miscounts. The events were sent, so nothing is lost but the certainty.
+		m.markLost.Add(float64(lost))
+		w.logs.warn(ctx, "mark-lost", nil, "published rows were no longer PENDING when they were marked: another writer changes rows that this relay has locked")
+	}
+	if len(v.confirmed) == len(recs) {
+		for i := range recs {
+			m.age.Observe(recs[i].Age.Seconds())
+		}
+	}
+	for _, f := range v.refused {
+		w.logs.event(ctx, "refused", zerolog.ErrorLevel, f, "broker refuses the event for good: it is FAILED until a person requeues or discards it")
+	}
+	for _, f := range v.exhausted {
+		w.logs.event(ctx, "exhausted", zerolog.ErrorLevel, f, "event failed its last attempt: it is FAILED until a person requeues or discards it")
+	}
+	for _, f := range v.retried {
+		w.logs.event(ctx, "retried", zerolog.WarnLevel, f, "event failed while others pass: it is tried again later")
+	}
+}
+
+func oldest(recs []Record) (all, unattempted time.Duration) {
+	for i := range recs {
+		all = max(all, recs[i].Age)
+		if recs[i].RetryCount == 0 {
+			unattempted = max(unattempted, recs[i].Age)
+		}
+	}
+	return all, unattempted
+}

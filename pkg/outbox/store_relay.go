@@ -1,0 +1,155 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// scope is the part of the queue that a statement looks at.
+type scope struct {
+	name  string
+	where string
+}
+
+// tail is bounded on both sides: with a lower bound alone MariaDB still reads the
+// index from the head. It trails NOW because writers commit late and the app writes
+// whole seconds, and runs ahead of it by the rounding of a whole-second column.
+// everywhere has no bounds.
+var (
+	tail = scope{"tail", `
+		AND created_at >= NOW(3) - INTERVAL 3 SECOND AND created_at < NOW(3) + INTERVAL 1 SECOND`}
+	everywhere = scope{"sweep", ""}
+)
+
+// pending is the queue: (status, created_at) serves the condition and the order, id
+// being the index's own tail. The index is named because an optimizer that takes the
+// primary key instead reads the whole table.
+const pending = `
+	FROM outbox_event FORCE INDEX (idx_status_created)
+	WHERE status = 'PENDING' AND (available_at IS NULL OR available_at <= NOW(3))`
+
+const claimColumns = `SELECT id, event_id, event_type, aggregate_type, aggregate_id, payload_json,
+	retry_count, created_at, COALESCE(traceparent, ''), COALESCE(request_id, ''),
+	TIMESTAMPDIFF(MICROSECOND, COALESCE(requeued_at, created_at), NOW(3))`
+
+const lockRows = ` FOR UPDATE SKIP LOCKED`
+
+// relayStore holds the relay's statements on outbox_event.
+type relayStore struct {
+	db *sql.DB
+	// locking is lockRows. Tests take it away to show that the lease guards alone.
+	locking string
+}
+
+// waiting reports whether there is anything to claim. It needs no transaction and
+// takes no lock.
+func (s relayStore) waiting(ctx context.Context, where scope) (bool, error) {
+	var one int
+	err := s.db.QueryRowContext(ctx, "SELECT 1"+pending+where.where+" LIMIT 1").Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for waiting events (%s): %w", where.name, err)
+	}
+	return true, nil
+}
+
+// claim locks up to limit rows and reads them until their payloads exceed maxBytes.
+// Rows past that are given back by the end of the transaction; more says that there
+// may be further ones.
+func (s relayStore) claim(ctx context.Context, tx *sql.Tx, where scope, limit, maxBytes int) (recs []Record, more bool, err error) {
+	rows, err := tx.QueryContext(ctx, claimColumns+pending+where.where+`
+		ORDER BY created_at, id LIMIT ?`+s.locking, limit)
+	if err != nil {
+		return nil, false, fmt.Errorf("claim (%s): %w", where.name, err)
+	}
+	defer func() { _ = rows.Close() }()
+	size := 0
+	for size < maxBytes && rows.Next() {
+		r, err := scanRecord(rows)
+		if err != nil {
+			return nil, false, fmt.Errorf("claim (%s): read a row: %w", where.name, err)
+		}
+		size += len(r.Payload)
+		recs = append(recs, r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, false, fmt.Errorf("claim (%s): read rows: %w", where.name, err)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, false, fmt.Errorf("claim (%s): end of rows: %w", where.name, err)
+	}
+	return recs, len(recs) == limit || size >= maxBytes, nil
+}
+
+func scanRecord(rows *sql.Rows) (Record, error) {
+	var r Record
+	var age int64
+	err := rows.Scan(&r.ID, &r.EventID, &r.Type, &r.AggregateType, &r.AggregateID, &r.Payload,
+		&r.RetryCount, &r.CreatedAt, &r.Traceparent, &r.RequestID, &age)
+	r.Age = max(0, time.Duration(age)*time.Microsecond)
+	return r, err
+}
+
+// markPublished marks the rows that the broker confirmed, in one statement. Like the
+// other marks it returns how many of them were no longer PENDING.
+func (s relayStore) markPublished(ctx context.Context, tx *sql.Tx, ids []string) (lost int, err error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	in, args := inList(ids)
+	res, err := tx.ExecContext(ctx, `UPDATE outbox_event SET status = 'PUBLISHED', published_at = NOW(3)
+		WHERE id IN (`+in+`) AND status = 'PENDING'`, args...)
+	return checkMarked(res, err, len(ids))
+}
+
+// markFailed gives a row up until a person requeues it.
+func (s relayStore) markFailed(ctx context.Context, tx *sql.Tx, class string, f failure) (lost int, err error) {
+	res, err := tx.ExecContext(ctx, `UPDATE outbox_event
+		SET status = 'FAILED', retry_count = LEAST(retry_count, 2147483646) + 1, last_error = ?
+		WHERE id = ? AND status = 'PENDING'`, lastError(class, f.err), f.id)
+	return checkMarked(res, err, 1)
+}
+
+// markRetry puts a row off.
+func (s relayStore) markRetry(ctx context.Context, tx *sql.Tx, f failure) (lost int, err error) {
+	res, err := tx.ExecContext(ctx, `UPDATE outbox_event
+		SET retry_count = LEAST(retry_count, 2147483646) + 1, last_error = ?,
+			available_at = NOW(3) + INTERVAL ? MICROSECOND
+		WHERE id = ? AND status = 'PENDING'`, lastError("failed", f.err), f.wait.Microseconds(), f.id)
+	return checkMarked(res, err, 1)
+}
+
+// proveWritable changes one claimed row, so that a server that takes no writes says so
+// before a batch is sent that could then not be marked.
+func (s relayStore) proveWritable(ctx context.Context, tx *sql.Tx, id string) error {
+	res, err := tx.ExecContext(ctx, `UPDATE outbox_event SET available_at = NOW(3)
+		WHERE id = ? AND status = 'PENDING'`, id)
+	_, err = checkMarked(res, err, 1)
+	return err
+}
+
+func checkMarked(res sql.Result, err error, want int) (lost int, _ error) {
+	if err != nil {
+		return 0, fmt.Errorf("mark %d rows: %w", want, err)
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return 0, fmt.Errorf("mark %d rows: count them: %w", want, err)
+	}
+	return want - int(n), nil
+}
+
+// inList renders placeholders and arguments for an IN list of at least one id.
+func inList(ids []string) (string, []any) {
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
+	}
+	return "?" + strings.Repeat(", ?", len(ids)-1), args
+}
