@@ -19,7 +19,7 @@ const lockWait = 2
 var ErrNeedsPerson = errors.New("this change would rebuild or lock outbox_event")
 
 // ErrNotOutbox: a table of that name exists and is not the app's outbox_event.
-var ErrNotOutbox = errors.New("outbox_event lacks columns that the app's table has")
+var ErrNotOutbox = errors.New("outbox_event is not as the app makes it")
 
 // change is one addition to a table that exists.
 type change struct {
@@ -109,7 +109,7 @@ func adoptionPlan(ctx context.Context, db *sql.DB) ([]change, error) {
 		}
 	}
 	if len(absent) > 0 {
-		return nil, fmt.Errorf("%w: %s; is this the right schema?", ErrNotOutbox, strings.Join(absent, ", "))
+		return nil, fmt.Errorf("%w: it has no column %s; is this the right schema?", ErrNotOutbox, strings.Join(absent, ", "))
 	}
 	var plan []change
 	for _, c := range addedColumns {
@@ -133,16 +133,21 @@ func adoptionPlan(ctx context.Context, db *sql.DB) ([]change, error) {
 	return plan, nil
 }
 
-// hasClaimIndex: some index begins with (status, created_at), whatever its name.
+// hasClaimIndex: the relay's statements name idx_status_created, so the index must have
+// that name and begin with (status, created_at).
 func hasClaimIndex(ctx context.Context, db *sql.DB) (bool, error) {
-	found, err := names(ctx, db, `SELECT a.index_name FROM information_schema.statistics a
-		JOIN information_schema.statistics b ON b.table_schema = a.table_schema AND b.table_name = a.table_name AND b.index_name = a.index_name
-		WHERE a.table_schema = DATABASE() AND a.table_name = 'outbox_event'
-		AND a.seq_in_index = 1 AND a.column_name = 'status' AND b.seq_in_index = 2 AND b.column_name = 'created_at'`)
+	columns, err := names(ctx, db, `SELECT CONCAT(seq_in_index, ':', column_name) FROM information_schema.statistics
+		WHERE table_schema = DATABASE() AND table_name = 'outbox_event' AND index_name = 'idx_status_created'`)
 	if err != nil {
 		return false, fmt.Errorf("read indexes of outbox_event: %w", err)
 	}
-	return len(found) > 0, nil
+	if len(columns) == 0 {
+		return false, nil
+	}
+	if !columns["1:status"] || !columns["2:created_at"] {
+		return false, fmt.Errorf("%w: its index idx_status_created does not begin with (status, created_at)", ErrNotOutbox)
+	}
+	return true, nil
 }
 
 func names(ctx context.Context, db *sql.DB, query string) (map[string]bool, error) {
