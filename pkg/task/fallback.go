@@ -112,7 +112,7 @@ func (w *watch) leave(ctx context.Context, why string) error {
 	case err != nil:
 		return fmt.Errorf("end the fallback: %w", err)
 	}
-	zerolog.Ctx(ctx).Info().Str("reason", why).Msg("fallback ended: the event path works alone")
+	zerolog.Ctx(ctx).Info().Str("reason", why).Msg("fallback ended")
 	return nil
 }
 

@@ -4,12 +4,12 @@
 //
 // # Who works on a row
 //
-//	            event arrives                      poll tick
-//	                 │                                 │
-//	     flag gives the row to events?      flag gives the row to the poll?
-//	      no: skip    yes: Work.Handle       yes: Poller.Poll    no: leave it,
-//	                 │                                 │         unless overdue
-//	                 └──────── the same effect ────────┘         and in fallback
+//	       event arrives                      poll tick
+//	            │                                 │
+//	flag gives the row to events?      flag gives the row to the poll?
+//	 no: skip    yes: Work.Handle       yes: Poller.Poll    no: leave it,
+//	            │                                 │         unless overdue
+//	            └──────── the same effect ────────┘         and in fallback
 //
 // Package flags says how the two answers relate: for some time after a change both are
 // yes for some rows, and never are both no. Where the process cannot know (its view of
