@@ -85,6 +85,9 @@ func (g *guard) decide(ctx context.Context, d Delivery) Outcome {
 	}
 	out := g.run(ctx, d)
 	switch {
+	case out.Verdict == driver.Retry && ctx.Err() != nil:
+		// Cut short by a stop, or another member has the event: not its last word.
+		return out
 	case out.Verdict == driver.Dead:
 		return g.bury(ctx, d, d.Attempt, out.Reason, out.Err)
 	case out.Verdict == driver.Retry && d.Attempt >= most:

@@ -86,6 +86,7 @@ func readClient(cfg Config) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.ContextTimeoutEnabled = true
 	o.PoolSize = 2
 	o.ReadBufferSize = 256 << 10
 	return redis.NewUniversalClient(o), nil

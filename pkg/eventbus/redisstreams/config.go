@@ -34,7 +34,7 @@ type Config struct {
 
 	Retention time.Duration `env:"SEAHUB_REDIS_RETENTION" envDefault:"24h" key:"seahub.redis.retention" help:"Messages younger than this are never trimmed, so that a group deployed later still finds them." min:"0s" max:"720h"`
 	MaxLen    int64         `env:"SEAHUB_REDIS_MAX_LEN" envDefault:"2000000" key:"seahub.redis.max-len" help:"Memory fuse: a stream longer than this is cut, unread messages included, with an alert." min:"1000"`
-	TrimEvery time.Duration `env:"SEAHUB_REDIS_TRIM_EVERY" envDefault:"1m" key:"seahub.redis.trim-every" help:"How often one member trims the stream behind the slowest group." min:"1s" max:"24h"`
+	TrimEvery time.Duration `env:"SEAHUB_REDIS_TRIM_EVERY" envDefault:"10s" key:"seahub.redis.trim-every" help:"How often one member trims the stream behind the slowest group." min:"1s" max:"24h"`
 }
 
 // Validate checks what single values cannot show.
@@ -85,6 +85,6 @@ func (c Config) withDefaults() Config {
 	if c.MaxLen <= 0 {
 		c.MaxLen = 2_000_000
 	}
-	setDuration(&c.TrimEvery, time.Minute)
+	setDuration(&c.TrimEvery, 10*time.Second)
 	return c
 }

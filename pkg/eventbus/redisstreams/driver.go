@@ -20,6 +20,7 @@ type Driver struct {
 	names   names
 	cmd     redis.UniversalClient
 	metrics *metrics
+	scripts scripts
 	closed  atomic.Bool
 }
 
@@ -60,7 +61,7 @@ func New(cfg Config, o Options) (*Driver, error) {
 	}
 	return &Driver{
 		cfg: cfg, names: names{env: o.Env, country: o.Country},
-		cmd: cmd, metrics: newMetrics(o.Registerer),
+		cmd: cmd, metrics: newMetrics(o.Registerer), scripts: newScripts(),
 	}, nil
 }
 

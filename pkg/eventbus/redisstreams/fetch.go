@@ -1,0 +1,214 @@
+package redisstreams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seahub/seahub-mq/pkg/backoff"
+)
+
+// fetch reads new messages for free workers until ctx ends.
+func (m *member) fetch(ctx context.Context) {
+	f := fetcher{member: m, again: backoff.Policy{Base: 50 * time.Millisecond, Max: 2 * time.Second}}
+	for ctx.Err() == nil {
+		m.sub.Beat()
+		free := f.waitFree(ctx)
+		if free == 0 {
+			continue
+		}
+		err := f.once(ctx, free)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			f.works()
+		default:
+			f.fails(ctx, err)
+		}
+	}
+}
+
+// fetcher is the state of the fetch loop.
+type fetcher struct {
+	*member
+	again    backoff.Policy
+	failures int
+	// ensured: the group was there when last looked at. hadGroup: it once was.
+	ensured, hadGroup bool
+	connected         bool
+}
+
+// waitFree waits until workers are free and returns how many; 0 after a second, or
+// when ctx ended. When few are free it gives short handlers a moment to free more:
+// reading a handful at a time costs more than the handlers do.
+func (f *fetcher) waitFree(ctx context.Context) int {
+	most := f.sub.Concurrency
+	free := most - f.flights.openCount()
+	if free > most/2 {
+		return free
+	}
+	wait := time.Second
+	if free > 0 {
+		wait = time.Millisecond
+	}
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	for {
+		select {
+		case <-f.flights.freed:
+			if free = most - f.flights.openCount(); free > most/2 {
+				return free
+			}
+			if free > 0 && wait > time.Millisecond {
+				wait = time.Millisecond
+				timeout.Reset(wait)
+			}
+		case <-timeout.C:
+			return max(0, most-f.flights.openCount())
+		case <-ctx.Done():
+			return 0
+		}
+	}
+}
+
+// once makes sure of the group, takes back what an earlier error may have hidden, and
+// reads once.
+func (f *fetcher) once(ctx context.Context, count int) error {
+	if err := f.prepare(ctx); err != nil {
+		return err
+	}
+	// The server ends the read after Block; a server that says nothing is given up
+	// soon after.
+	readCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.d.cfg.Block+f.d.cfg.Timeout)
+	defer cancel()
+	streams, err := f.read.XReadGroup(readCtx, &redis.XReadGroupArgs{
+		Group: f.sub.Group, Consumer: f.name,
+		Streams: []string{f.keys.stream, ">"},
+		Count:   int64(max(1, count)), Block: f.d.cfg.Block,
+	}).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return nil
+	case missingGroup(err):
+		f.ensured = false
+		return fmt.Errorf("read: %w", err)
+	case err != nil:
+		// The server may have handed out messages that we did not see.
+		f.suspect.Store(true)
+		return fmt.Errorf("read: %w", err)
+	}
+	for _, s := range streams {
+		f.hand(ctx, f.take(ctx, readEntries(s.Messages)))
+	}
+	return nil
+}
+
+func (f *fetcher) prepare(ctx context.Context) error {
+	if !f.ensured {
+		created, err := f.d.ensureGroup(ctx, f.keys, f.sub.Group)
+		if err != nil {
+			return err
+		}
+		if created && f.hadGroup {
+			f.d.metrics.recreated.WithLabelValues(f.sub.Group).Inc()
+			f.log.Error().Str("stream", f.keys.stream).Msg("the consumer group was gone and was made again at the start of the stream: Redis lost data; requeue the outbox events of that time")
+		}
+		if err := f.beat(ctx); err != nil {
+			return err
+		}
+		f.ensured, f.hadGroup = true, true
+	}
+	if f.suspect.Swap(false) {
+		if err := f.release(ctx); err != nil {
+			f.suspect.Store(true)
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fetcher) works() {
+	if !f.connected {
+		f.log.Info().Str("stream", f.keys.stream).Str("member", f.name).Msg("subscription is served")
+	}
+	f.connected, f.failures = true, 0
+	f.sub.Connected(true, nil)
+}
+
+// fails reports once that the subscription is not served, and waits.
+func (f *fetcher) fails(ctx context.Context, err error) {
+	f.failures++
+	f.failed("read", err)
+	if f.connected || f.failures == 1 {
+		f.log.Warn().Err(err).Str("stream", f.keys.stream).Msg("subscription is not served, trying again until it is")
+	}
+	f.connected = false
+	f.sub.Connected(false, err)
+	backoff.Sleep(ctx, f.again.Delay(f.failures))
+}
+
+func readEntries(msgs []redis.XMessage) []entry {
+	out := make([]entry, len(msgs))
+	for i, x := range msgs {
+		fields := make(map[string]string, len(x.Values))
+		for k, v := range x.Values {
+			fields[k], _ = v.(string)
+		}
+		out[i] = entry{id: x.ID, fields: fields, count: 1}
+	}
+	return out
+}
+
+// hand gives messages to workers. What none has taken when ctx ends goes back.
+func (m *member) hand(ctx context.Context, wanted []*flight) {
+	// Handlers may keep every worker busy for long; this loop lives all the same.
+	alive := time.NewTicker(time.Second)
+	defer alive.Stop()
+	for i := 0; i < len(wanted); {
+		select {
+		case m.work <- wanted[i]:
+			i++
+		case <-alive.C:
+			m.sub.Beat()
+		case <-ctx.Done():
+			for _, rest := range wanted[i:] {
+				m.flights.finish(rest)
+				m.settled <- settlement{fl: rest, count: undelivered(rest.count)}
+			}
+			return
+		}
+	}
+}
+
+// take puts the wanted entries into flights; the others it acknowledges all at once.
+func (m *member) take(ctx context.Context, entries []entry) []*flight {
+	var unwanted []string
+	flights := make([]*flight, 0, len(entries))
+	for _, e := range entries {
+		if _, ok := m.tags[e.tag()]; !ok && m.tags != nil {
+			unwanted = append(unwanted, e.id)
+			continue
+		}
+		d, err := e.delivery(m.sub.Topic, m.sub.Group, m.d.cfg.CrashSlack)
+		if err != nil {
+			m.log.Warn().Err(err).Str("broker_id", e.id).Msg("message delivered with the headers that could be read")
+		}
+		if fl := m.flights.add(e.id, e.count, d); fl != nil {
+			flights = append(flights, fl)
+		}
+	}
+	if len(unwanted) > 0 {
+		ackCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.d.cfg.Timeout)
+		defer cancel()
+		if err := m.d.cmd.XAck(ackCtx, m.keys.stream, m.sub.Group, unwanted...).Err(); err != nil {
+			m.failed("ack", err)
+			m.suspect.Store(true) // they come back and are acknowledged then
+		}
+		m.d.metrics.unmatched.WithLabelValues(m.sub.Group).Add(float64(len(unwanted)))
+	}
+	return flights
+}

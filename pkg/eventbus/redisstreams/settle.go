@@ -1,0 +1,163 @@
+package redisstreams
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seahub/seahub-mq/pkg/backoff"
+)
+
+// settlement is an outcome on its way to the server: acknowledge, or park with this
+// counter for this long.
+type settlement struct {
+	fl    *flight
+	ack   bool
+	count int64
+	wait  time.Duration
+}
+
+// maxSettle bounds one round of settlements.
+const maxSettle = 512
+
+// settle tells the server what became of the messages, as many at once as have come
+// together while the last round was under way. It ends when settled is closed and
+// everything is told, or when ctx ends; what is untold then is redelivered.
+func (m *member) settle(ctx context.Context) {
+	again := backoff.Policy{Base: 50 * time.Millisecond, Max: time.Second}
+	var batch []settlement
+	for {
+		s, ok := <-m.settled
+		if !ok {
+			return
+		}
+		batch = append(batch[:0], s)
+	more:
+		for len(batch) < maxSettle {
+			select {
+			case s, ok := <-m.settled:
+				if !ok {
+					break more
+				}
+				batch = append(batch, s)
+			default:
+				break more
+			}
+		}
+		for failures := 1; !m.tell(ctx, batch); failures++ {
+			if !backoff.Sleep(ctx, again.Delay(failures)) {
+				// Nobody will be told: keep the workers from blocking.
+				m.discard(batch)
+				for s := range m.settled {
+					m.discard([]settlement{s})
+				}
+				return
+			}
+		}
+	}
+}
+
+func (m *member) discard(batch []settlement) {
+	for _, s := range batch {
+		m.flights.drop(s.fl)
+	}
+}
+
+// tell runs one round; false means try again.
+func (m *member) tell(ctx context.Context, batch []settlement) bool {
+	if !m.verify(ctx, batch) {
+		return false
+	}
+	var acks, parks []settlement
+	for _, s := range batch {
+		switch {
+		case m.flights.isLost(s.fl):
+			m.flights.drop(s.fl)
+		case !m.flights.has(s.fl.id): // told in an earlier try of this round
+		case s.ack:
+			acks = append(acks, s)
+		default:
+			parks = append(parks, s)
+		}
+	}
+	acked := m.tellAcks(ctx, acks)
+	parked := m.tellParks(ctx, parks)
+	return acked && parked
+}
+
+func (m *member) tellAcks(ctx context.Context, acks []settlement) bool {
+	if len(acks) == 0 {
+		return true
+	}
+	ids := make([]string, len(acks))
+	for i, s := range acks {
+		ids[i] = s.fl.id
+	}
+	if err := m.d.cmd.XAck(ctx, m.keys.stream, m.sub.Group, ids...).Err(); err != nil {
+		m.failed("ack", err)
+		return false
+	}
+	m.discard(acks)
+	return true
+}
+
+func (m *member) tellParks(ctx context.Context, parks []settlement) bool {
+	if len(parks) == 0 {
+		return true
+	}
+	items := make([]parking, len(parks))
+	for i, s := range parks {
+		items[i] = parking{s.fl.id, s.count, s.wait}
+	}
+	err := m.park(ctx, items)
+	if err != nil && !missingGroup(err) {
+		m.failed("park", err)
+		return false
+	}
+	// Without the group there is nothing to park: it is made again at the start of
+	// the stream and hands everything out anew.
+	m.discard(parks)
+	return true
+}
+
+// verify asks for the ownership of messages whose lease may have run out while this
+// process was frozen or cut off: XACK would acknowledge for whoever has them now.
+func (m *member) verify(ctx context.Context, batch []settlement) bool {
+	var stale []*flight
+	limit := time.Now().Add(-m.d.cfg.Lease * 2 / 3)
+	for _, s := range batch {
+		if m.flights.has(s.fl.id) && !m.flights.isLost(s.fl) && m.flights.leaseBegan(s.fl).Before(limit) {
+			stale = append(stale, s.fl)
+		}
+	}
+	return m.renew(ctx, stale) == nil
+}
+
+// parking is one message to park.
+type parking struct {
+	id    string
+	count int64
+	wait  time.Duration
+}
+
+// park puts messages that this member owns on the group's schedule.
+func (m *member) park(ctx context.Context, items []parking) error {
+	for chunk := range slices.Chunk(items, maxSettle) {
+		args := make([]any, 0, 3+3*len(chunk))
+		args = append(args, m.sub.Group, m.name, parkingName)
+		for _, p := range chunk {
+			args = append(args, p.id, p.count, p.wait.Milliseconds())
+		}
+		err := m.d.scripts.park.Run(ctx, m.d.cmd, []string{m.keys.stream, m.keys.due(m.sub.Group)}, args...).Err()
+		if err != nil && err != redis.Nil {
+			return err
+		}
+	}
+	select {
+	case m.due <- struct{}{}:
+	default:
+	}
+	return nil
+}
