@@ -23,8 +23,8 @@ help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: deps
-deps: ## install what is missing: MariaDB, Redis, gcc; a private MySQL into .local
-	@dev/install.sh --mysql
+deps: ## install what is missing: MariaDB, Redis, Java, gcc; MySQL and RocketMQ into .local
+	@dev/install.sh --mysql --rocketmq
 
 .PHONY: build
 build: ## all services into .local/bin
@@ -41,6 +41,7 @@ test-unit: ## every test but the end-to-end ones, without the race detector
 
 .PHONY: soak
 soak: deps ## repetitions, large numbers, long outages (hours, by hand)
+	@dev/install.sh --rocketmq5
 	@SEAHUB_SOAK=1 tools/test.sh -count=1 -timeout=3h
 
 .PHONY: lint

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs what the tests and the demo need and this machine lacks (make deps).
 #
-#   dev/install.sh           MariaDB, Redis, a C compiler (go test -race needs one)
-#   dev/install.sh --mysql   the same and a private MySQL, see mysql-fetch.sh
+#   dev/install.sh              MariaDB, Redis, a C compiler (go test -race needs one)
+#   dev/install.sh --mysql      the same and a private MySQL, see mysql-fetch.sh
+#   dev/install.sh --rocketmq   the same and Java, Maven and RocketMQ's jars, see
+#                               rocketmq-fetch.sh; --rocketmq5 adds version 5
 #
 # The -core packages and redis-tools hold the servers' programs only: no service
 # is started, no user or folder is made, nothing listens afterwards. Says nothing
@@ -14,10 +16,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 
 want_mysql=false
+rocketmq=() # versions
 for argument in "$@"; do
   case $argument in
     --mysql) want_mysql=true ;;
-    *) printf 'usage: %s [--mysql]\n' "$0" >&2; exit 2 ;;
+    --rocketmq) rocketmq+=(4.9.7) ;;
+    --rocketmq5) rocketmq+=(5.5.0) ;;
+    *) printf 'usage: %s [--mysql] [--rocketmq] [--rocketmq5]\n' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -38,6 +43,10 @@ have gcc || have cc || need "a C compiler" gcc libc6-dev
 if $want_mysql && ! [ -r /usr/share/keyrings/debian-archive-keyring.gpg ] && have apt-get; then
   need "Debian's archive keys" debian-archive-keyring
 fi
+if [ ${#rocketmq[@]} -gt 0 ]; then
+  have java || need "a Java runtime" default-jre-headless
+  have mvn || need Maven maven
+fi
 
 by_hand() {
   {
@@ -46,8 +55,9 @@ by_hand() {
     say "run by hand, as root, on Debian or a child of it:"
     say "  apt-get update && apt-get install --no-install-recommends ${packages[*]}"
     say "elsewhere install MariaDB 10.11 or newer and Redis 7 or newer, so that mariadbd,"
-    say "mariadb-install-db and redis-server are in PATH; or start them yourself and set"
-    say "SEAHUB_TEST_MARIADB_DSN, SEAHUB_TEST_MYSQL_DSN and SEAHUB_TEST_REDIS_ADDR."
+    say "mariadb-install-db and redis-server are in PATH, and Java 17 or newer with Maven;"
+    say "or start the servers yourself and set SEAHUB_TEST_MARIADB_DSN,"
+    say "SEAHUB_TEST_MYSQL_DSN, SEAHUB_TEST_REDIS_ADDR and SEAHUB_TEST_ROCKETMQ_ADDR."
   } >&2
   exit 1
 }
@@ -73,4 +83,7 @@ fi
 
 if $want_mysql && [ -z "${SEAHUB_TEST_MYSQL_DSN:-}" ]; then
   "$here/mysql-fetch.sh"
+fi
+if [ ${#rocketmq[@]} -gt 0 ]; then
+  "$here/rocketmq-fetch.sh" "${rocketmq[@]}"
 fi
