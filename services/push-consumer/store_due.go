@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// dueRow is a push that could be leased.
+type dueRow struct {
+	ID        string
+	CreatedAt time.Time
+	Since     time.Time // when it became due, or its lease ran out
+	Late      int64     // the same as microseconds before the database's now
+}
+
+// dueKind says which of the two reasons to be due a page is about; each has its index.
+type dueKind int
+
+const (
+	duePending dueKind = iota
+	dueOrphaned
+)
+
+// duePage reads the pushes that have been due for longer than by, the oldest first,
+// from just after the row given.
+func (s store) duePage(ctx context.Context, kind dueKind, by time.Duration, after dueRow, limit int) ([]dueRow, error) {
+	statement := `SELECT id, created_at, due_at AS since, TIMESTAMPDIFF(MICROSECOND, due_at, NOW(3)) AS late
+		FROM push_messages
+		WHERE status = 'PENDING' AND due_at <= NOW(3) - INTERVAL ? MICROSECOND
+		  AND due_at >= ? AND (due_at > ? OR id > ?)
+		ORDER BY due_at, id LIMIT ?`
+	if kind == dueOrphaned {
+		// Few rows are SENDING at a time, so the expression costs nothing.
+		statement = `SELECT id, created_at, since, TIMESTAMPDIFF(MICROSECOND, since, NOW(3)) AS late
+		FROM (SELECT id, created_at, COALESCE(lease_until, updated_at) AS since
+		      FROM push_messages WHERE status = 'SENDING') AS sending
+		WHERE since <= NOW(3) - INTERVAL ? MICROSECOND AND since >= ? AND (since > ? OR id > ?)
+		ORDER BY since, id LIMIT ?`
+	}
+	var rows []dueRow
+	since := after.Since
+	if since.IsZero() {
+		since = time.Unix(0, 0)
+	}
+	if err := s.db.WithContext(ctx).Raw(statement, by.Microseconds(), since, since, after.ID, limit).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read due pushes: %w", err)
+	}
+	return rows, nil
+}
+
+// columns are those that the service reads or writes, by table.
+func columns() map[string][]string {
+	return map[string][]string{
+		"push_messages": {"id", "user_id", "title", "body", "data_json", "status", "due_at", "expires_at", "attempt",
+			"lease_owner", "lease_until", "last_error", "sent_at", "created_at", "updated_at"},
+		"user_devices": {"id", "user_id", "push_token", "active", "deactivated_at", "updated_at"},
+		"mq_push_attempts": {"push_id", "device_id", "attempt", "owner", "state", "provider_id", "error_code",
+			"started_at", "finished_at"},
+		"mq_delayed_event": {"event_id", "due_at"},
+		"mq_feature_flag":  {"flag", "country", "enabled"},
+		"mq_task_health":   {"task", "instance", "fallback"},
+	}
+}
+
+// missing names what the schema lacks, "" if nothing.
+func (s store) missing(ctx context.Context) (string, error) {
+	var have []struct{ T, C string }
+	if err := s.db.WithContext(ctx).Raw(`SELECT TABLE_NAME AS t, COLUMN_NAME AS c FROM information_schema.columns
+		WHERE TABLE_SCHEMA = DATABASE()`).Scan(&have).Error; err != nil {
+		return "", fmt.Errorf("read the schema: %w", err)
+	}
+	found := map[string]bool{}
+	for _, h := range have {
+		found[strings.ToLower(h.T)] = true
+		found[strings.ToLower(h.T+"."+h.C)] = true
+	}
+	var lacks []string
+	for _, table := range []string{"push_messages", "user_devices", "mq_push_attempts", "mq_delayed_event", "mq_feature_flag", "mq_task_health"} {
+		if !found[table] {
+			lacks = append(lacks, "table "+table)
+			continue
+		}
+		for _, column := range columns()[table] {
+			if !found[table+"."+column] {
+				lacks = append(lacks, "column "+table+"."+column)
+			}
+		}
+	}
+	return strings.Join(lacks, ", "), nil
+}
