@@ -65,6 +65,9 @@ func promises() []string {
 		promiseDeadOff, promiseDeadRefused, promiseLiveOn, promiseEvent, promiseDeadLetter, promiseFallback}
 }
 
+// Promises is how many promises Check looks at.
+func Promises() int { return len(promises()) }
+
 // The states of push_messages and outbox_event that a run may end in.
 const (
 	statusSent      = "SENT"

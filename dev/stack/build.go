@@ -31,6 +31,15 @@ func Root() (string, error) {
 	}
 }
 
+// Binaries are the paths that Build gives to services in dir.
+func Binaries(dir string, names ...string) map[string]string {
+	binaries := make(map[string]string, len(names))
+	for _, name := range names {
+		binaries[name] = filepath.Join(dir, name)
+	}
+	return binaries
+}
+
 // Build compiles services into dir and returns the paths of the binaries by name. A
 // race build reports data races of the service in its log and ends it with code 66.
 func Build(ctx context.Context, root, dir string, race bool, names ...string) (map[string]string, error) {
@@ -41,15 +50,13 @@ func Build(ctx context.Context, root, dir string, race bool, names ...string) (m
 	if race {
 		args = append(args, "-race")
 	}
-	binaries := map[string]string{}
 	for _, name := range names {
 		args = append(args, "./services/"+name)
-		binaries[name] = filepath.Join(dir, name)
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
-	return binaries, nil
+	return Binaries(dir, names...), nil
 }

@@ -26,7 +26,7 @@ func (s *Stack) startFCM(o Options) error {
 // fcmEnv points push-consumer at the fake: the key file names its token endpoint.
 func (s *Stack) fcmEnv() map[string]string {
 	return map[string]string{
-		"SEAHUB_FCM_ENDPOINT":         s.FCM.URL(),
-		"SEAHUB_FCM_CREDENTIALS_FILE": s.FCM.KeyFile(),
+		"SEAHUB_FCM_ENDPOINT": s.FCM.URL(),
+		"SEAHUB_FCM_KEY_FILE": s.FCM.KeyFile(),
 	}
 }

@@ -26,8 +26,8 @@ const (
 // Service is one running service process.
 type Service struct {
 	*testenv.Child
-	// Name is the instance's name, such as relay-1.
-	Name string
+	// Name is the instance's name, such as relay-1; Kind the service's.
+	Name, Kind string
 	// Admin is the address of its admin listener, host:port.
 	Admin string
 	Log   string
@@ -49,7 +49,7 @@ func (s *Stack) StartService(ctx context.Context, service, instance string, env 
 	if err != nil {
 		return nil, err
 	}
-	svc := &Service{Child: child, Name: instance, Log: log, http: &http.Client{
+	svc := &Service{Child: child, Name: instance, Kind: service, Log: log, http: &http.Client{
 		Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true},
 	}}
 	s.track(svc)

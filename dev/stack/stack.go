@@ -202,6 +202,21 @@ func (s *Stack) track(svc *Service) {
 	s.services = append(s.services, svc)
 }
 
+// Services returns those that were started and have not ended.
+func (s *Stack) Services() []*Service {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var running []*Service
+	for _, svc := range s.services {
+		select {
+		case <-svc.Done():
+		default:
+			running = append(running, svc)
+		}
+	}
+	return running
+}
+
 // Close stops the services politely, all at once, then the servers. It returns when
 // nothing of the stack runs any more.
 func (s *Stack) Close(ctx context.Context) error {

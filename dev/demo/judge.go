@@ -1,0 +1,124 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seahub/seahub-mq/dev/books"
+	"github.com/seahub/seahub-mq/pkg/testenv/fcmfake"
+)
+
+// judgeTime bounds reading the books, shownCases how many ids an imbalance shows.
+const (
+	judgeTime  = 30 * time.Second
+	shownCases = 10
+)
+
+// evidence is what the verdict rests on.
+type evidence struct {
+	plan     books.Plan
+	tables   books.Tables
+	requests []books.Request
+}
+
+// judge reads the books and prints the table.
+func (r *run) judge(ctx context.Context) (books.Verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, judgeTime)
+	defer cancel()
+	r.say.stopLine()
+	tables, err := books.Read(ctx, r.stack.DB)
+	if err != nil {
+		return books.Verdict{}, err
+	}
+	e := &evidence{r.feed.done(), tables, record(r.stack.FCM.Requests())}
+	if err := r.falsify(e); err != nil {
+		return books.Verdict{}, err
+	}
+	v := books.Check(e.plan, e.tables, e.requests)
+	suppressed, err := r.suppressed(ctx)
+	if err != nil {
+		return books.Verdict{}, err
+	}
+	r.printTable(v, e, suppressed)
+	return v, nil
+}
+
+// record turns the fake's record into evidence.
+func record(requests []fcmfake.Request) []books.Request {
+	unheard := []string{string(fcmfake.AmbiguousClose), string(fcmfake.AmbiguousLate), string(fcmfake.UnavailableAccepted)}
+	out := make([]books.Request, 0, len(requests))
+	for _, r := range requests {
+		out = append(out, books.Request{At: r.At, Token: r.Token, CollapseIDs: []string{r.CollapseID, r.Tag},
+			Text: r.Body, Accepted: r.Accepted, Unheard: slices.Contains(unheard, r.Verdict)})
+	}
+	return out
+}
+
+// suppressed counts deliveries that changed nothing, as the consumers tell.
+func (r *run) suppressed(ctx context.Context) (int, error) {
+	var n float64
+	for _, s := range r.stack.Services() {
+		if !consumes(s) {
+			continue
+		}
+		v, err := s.Metric(ctx, "seahub_consumer_messages_total", map[string]string{"result": "skip"})
+		if err != nil {
+			return 0, fmt.Errorf("count suppressed duplicates: %w", err)
+		}
+		n += v
+	}
+	return int(n), nil
+}
+
+func (r *run) printTable(v books.Verdict, e *evidence, suppressed int) {
+	windows, redone := r.faults.past()
+	all, calm := books.Latencies(e.plan, e.requests), books.Latencies(e.plan, e.requests, windows...)
+	t := v.Totals
+	var text strings.Builder
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(&text, "  %-24s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("business rows", "%d committed: %d SENT, %d FAILED (no live device)", t.Committed, t.Sent, t.Failed)
+	row("rolled back", "%d, none of which left a trace", t.RolledBack)
+	row("events", "%d", t.Events)
+	row("published", "%d, and %d again by hand", t.Published, redone)
+	row("delivered", "%d requests accepted for %d devices; %d of them repeat one whose answer was lost", t.Accepted, t.Owed, t.Repeats)
+	row("duplicates suppressed", "%d deliveries that changed nothing", suppressed)
+	row("dead tokens", "%d, %d of them switched off", t.DeadTokens, t.Off)
+	row("fallback runs", "%d", t.Fallbacks)
+	row("commit to FCM", "p50 %s  p99 %s  (whole run)", ms(all, 0.5), ms(all, 0.99))
+	row("", "p50 %s  p99 %s  (while nothing was broken)", ms(calm, 0.5), ms(calm, 0.99))
+	r.say.printf("\n%s", text.String())
+}
+
+func ms(sorted []time.Duration, q float64) string {
+	if len(sorted) == 0 {
+		return "-"
+	}
+	return books.Quantile(sorted, q).Round(100 * time.Microsecond).String()
+}
+
+// conclude tidies up and writes the last line.
+func (r *run) conclude(v books.Verdict) error {
+	if !v.Balanced() {
+		for _, i := range v.Imbalances {
+			r.say.printf("NOT TRUE: %s (%d cases)", i.Promise, len(i.Cases))
+			for _, c := range i.Cases[:min(shownCases, len(i.Cases))] {
+				r.say.printf("    %s", c)
+			}
+		}
+		r.say.printf("logs: %s", filepath.Join(r.o.Dir, "logs"))
+		r.say.printf("BOOKS DO NOT BALANCE: %d of %d promises broken, see above", len(v.Imbalances), books.Promises())
+		return ErrUnbalanced
+	}
+	if err := r.tidy(); err != nil {
+		return err
+	}
+	r.say.printf("BOOKS BALANCE: %d pushes reached each of their %d live devices exactly once, %d rolled back ones none; %d dead tokens are off",
+		v.Totals.Committed, v.Totals.Owed, v.Totals.RolledBack, v.Totals.Off)
+	return nil
+}

@@ -1,0 +1,32 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// keptFiles stay after a good run: the binaries save the next one its linking, and the
+// lock is still held.
+func keptFiles() []string { return []string{"bin", "lock"} }
+
+// tidy empties the run's folder, unless told otherwise.
+func (r *run) tidy() error {
+	if r.o.Keep {
+		r.say.printf("logs: %s", filepath.Join(r.o.Dir, "logs"))
+		return nil
+	}
+	entries, err := os.ReadDir(r.o.Dir)
+	if err != nil {
+		return fmt.Errorf("tidy up: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if name := e.Name(); !slices.Contains(keptFiles(), name) {
+			errs = append(errs, os.RemoveAll(filepath.Join(r.o.Dir, name)))
+		}
+	}
+	return errors.Join(errs...)
+}
