@@ -135,3 +135,44 @@ func (s *healthStore) failing(ctx context.Context, limit int64, recent time.Dura
 	}
 	return n, nil
 }
+
+// Instance is one process of a task as mq_task_health knows it.
+type Instance struct {
+	Task        string `json:"task"`
+	Country     string `json:"country"`
+	Instance    string `json:"instance"`
+	Role        string `json:"role"`
+	FlagVersion int64  `json:"flagVersion"`
+	// Seen is how long ago the process last wrote its row.
+	Seen time.Duration `json:"seen"`
+}
+
+// Instances returns the processes of all tasks that gave a sign of life lately, with
+// the version of the flag that each goes by.
+func Instances(ctx context.Context, db *sql.DB, lately time.Duration) (out []Instance, err error) {
+	rows, err := db.QueryContext(ctx, `SELECT task, country, instance, role, COALESCE(flag_version, 0),
+		TIMESTAMPDIFF(MICROSECOND, updated_at, NOW(3))
+		FROM mq_task_health WHERE role <> ? AND updated_at > NOW(3) - INTERVAL ? MICROSECOND
+		ORDER BY task, country, role, instance`, RoleFallback, lately.Microseconds())
+	if err != nil {
+		return nil, fmt.Errorf("read instances of tasks: %w", err)
+	}
+	defer func() {
+		if closeErr := rows.Close(); closeErr != nil && err == nil {
+			err = fmt.Errorf("read instances of tasks: %w", closeErr)
+		}
+	}()
+	for rows.Next() {
+		var i Instance
+		var seen int64
+		if err := rows.Scan(&i.Task, &i.Country, &i.Instance, &i.Role, &i.FlagVersion, &seen); err != nil {
+			return nil, fmt.Errorf("read instances of tasks: %w", err)
+		}
+		i.Seen = time.Duration(seen) * time.Microsecond
+		out = append(out, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read instances of tasks: %w", err)
+	}
+	return out, nil
+}

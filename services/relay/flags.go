@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/user"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seahub/seahub-mq/pkg/flags"
+	"github.com/seahub/seahub-mq/pkg/service"
+	"github.com/seahub/seahub-mq/pkg/task"
+)
+
+// aliveWithin is how recent a process's sign of life must be to be listed.
+const aliveWithin = time.Minute
+
+// flagTools is what the flag commands need of the relay: its pool, opened when a
+// command runs, and its country, known once the configuration is loaded.
+type flagTools struct {
+	open    func() (*sql.DB, error)
+	country func() string
+}
+
+// flagsCommand is `relay flags list|set|history`.
+func flagsCommand(open func() (*sql.DB, error), country func() string) *cobra.Command {
+	t := flagTools{open: open, country: country}
+	cmd := &cobra.Command{Use: "flags", Short: "Show and change what runs by events and what by the poll"}
+	var asJSON bool
+	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(t.listCommand(&asJSON), t.setCommand(&asJSON), t.historyCommand(&asJSON))
+	return cmd
+}
+
+// withPool runs a command's work with a pool that is closed after it.
+func (t flagTools) withPool(cmd *cobra.Command, work func(ctx context.Context, pool *sql.DB) error) (err error) {
+	pool, err := t.open()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := pool.Close(); closeErr != nil && err == nil {
+			err = closeErr
+		}
+	}()
+	return work(cmd.Context(), pool)
+}
+
+func (t flagTools) listCommand(asJSON *bool) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the flags of all countries, and which version each running process goes by",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
+				rows, err := flags.List(ctx, pool)
+				if err != nil {
+					return err
+				}
+				instances, err := task.Instances(ctx, pool, aliveWithin)
+				if err != nil {
+					return err
+				}
+				if *asJSON {
+					return printFlagJSON(cmd.OutOrStdout(), map[string]any{"flags": rows, "instances": instances})
+				}
+				return printFlagList(cmd.OutOrStdout(), rows, instances)
+			})
+		},
+	}
+}
+
+func printFlagList(w io.Writer, rows []flags.Row, instances []task.Instance) error {
+	if err := printFlagRows(w, rows); err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		_, _ = fmt.Fprintln(w, "no rows: the environment of each process decides, off unless it says true")
+	}
+	if len(instances) == 0 {
+		_, _ = fmt.Fprintf(w, "\nno process of a task gave a sign of life within %s\n", aliveWithin)
+		return nil
+	}
+	_, _ = fmt.Fprintln(w)
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(out, "PROCESS\tTASK\tCOUNTRY\tROLE\tGOES BY VERSION\tSEEN")
+	for _, i := range instances {
+		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%d\t%s ago\n", i.Instance, i.Task, i.Country, i.Role, i.FlagVersion, i.Seen.Round(time.Second))
+	}
+	return out.Flush()
+}
+
+func printFlagRows(w io.Writer, rows []flags.Row) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(out, "FLAG\tCOUNTRY\tSTATE\tROLLOUT\tVERSION\tBINDING FROM\tWHO\tWHY")
+	for _, r := range rows {
+		state := "off"
+		if r.Enabled {
+			state = "on"
+		}
+		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%.2f %%\t%d\t%s\t%s\t%s\n", r.Flag, r.Country, state, float64(r.BasisPoints)/100,
+			r.Version, r.EffectiveAt.Format("2006-01-02 15:04:05 Z07:00"), r.UpdatedBy, r.Reason)
+	}
+	return out.Flush()
+}
+
+// setArgs are the options of `relay flags set`.
+type setArgs struct {
+	percent float64
+	country string
+	who     string
+	reason  string
+	version int64
+}
+
+func (t flagTools) setCommand(asJSON *bool) *cobra.Command {
+	var a setArgs
+	cmd := &cobra.Command{
+		Use:   "set FLAG on|off",
+		Short: "Turn a flag on, for some or all rows, or off",
+		Long: fmt.Sprintf(`Turn a flag on, for some or all rows, or off.
+
+Every process acts on it within %s; until then both paths may work on a row, never
+neither. An explicit false in a process's environment beats what is set here.`, flags.HandOver),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 || (args[1] != "on" && args[1] != "off") {
+				return fmt.Errorf("%w: %s; see `%s --help`", service.ErrUsage, "want FLAG on|off", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			change, err := t.change(cmd, args, a)
+			if err != nil {
+				return err
+			}
+			return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
+				row, err := flags.Set(ctx, pool, change)
+				if err != nil {
+					return err
+				}
+				if *asJSON {
+					return printFlagJSON(cmd.OutOrStdout(), row)
+				}
+				return printFlagRows(cmd.OutOrStdout(), []flags.Row{row})
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.Float64Var(&a.percent, "percent", 100, "share of rows to give to events, in steps of 0.01 (with on)")
+	f.StringVar(&a.country, "country", "", "country of the flag (default: SEAHUB_COUNTRY)")
+	f.StringVar(&a.who, "who", "", "who changes it (default: the user of this system)")
+	f.StringVar(&a.reason, "reason", "", "why (required)")
+	f.Int64Var(&a.version, "version", -1, "refuse unless the flag is at this version (0: has no row)")
+	return cmd
+}
+
+func (t flagTools) change(cmd *cobra.Command, args []string, a setArgs) (flags.Change, error) {
+	c := flags.Change{Flag: flags.Name(args[0]), Country: a.country, Enabled: args[1] == "on", Who: a.who, Why: a.reason}
+	if c.Country == "" {
+		c.Country = t.country()
+	}
+	if c.Who == "" {
+		if u, err := user.Current(); err == nil {
+			c.Who = u.Username
+		}
+	}
+	if c.Enabled {
+		c.BasisPoints = int(a.percent*100 + 0.5)
+	}
+	if a.version >= 0 {
+		c.Version = &a.version
+	}
+	switch {
+	case strings.TrimSpace(a.reason) == "":
+		return c, fmt.Errorf("%w: --reason is missing: whoever reads the history wants to know why", service.ErrUsage)
+	case !c.Enabled && cmd.Flags().Changed("percent"):
+		return c, fmt.Errorf("%w: --percent goes with on only", service.ErrUsage)
+	case a.percent < 0 || a.percent > 100:
+		return c, fmt.Errorf("%w: --percent %v: from 0 to 100", service.ErrUsage, a.percent)
+	}
+	return c, nil
+}
+
+func (t flagTools) historyCommand(asJSON *bool) *cobra.Command {
+	var country string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "history FLAG",
+		Short: "Show who changed a flag, when and why, the latest first",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || limit < 1 {
+				return fmt.Errorf("%w: want one FLAG and a positive limit; see `%s --help`", service.ErrUsage, cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if country == "" {
+				country = t.country()
+			}
+			return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
+				rows, err := flags.History(ctx, pool, flags.Name(args[0]), country, limit)
+				if err != nil {
+					return err
+				}
+				if *asJSON {
+					return printFlagJSON(cmd.OutOrStdout(), rows)
+				}
+				return printFlagRows(cmd.OutOrStdout(), rows)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&country, "country", "", "country of the flag (default: SEAHUB_COUNTRY)")
+	cmd.Flags().IntVar(&limit, "limit", 20, "most changes to show")
+	return cmd
+}
+
+func printFlagJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
