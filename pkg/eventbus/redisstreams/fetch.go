@@ -81,6 +81,10 @@ func (f *fetcher) once(ctx context.Context, count int) error {
 	if err := f.prepare(ctx); err != nil {
 		return err
 	}
+	block := f.d.cfg.Block
+	if !f.connected {
+		block = -1 // answer at once, so that the state does not wait for a message
+	}
 	// The server ends the read after Block; a server that says nothing is given up
 	// soon after.
 	readCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.d.cfg.Block+f.d.cfg.Timeout)
@@ -88,7 +92,7 @@ func (f *fetcher) once(ctx context.Context, count int) error {
 	streams, err := f.read.XReadGroup(readCtx, &redis.XReadGroupArgs{
 		Group: f.sub.Group, Consumer: f.name,
 		Streams: []string{f.keys.stream, ">"},
-		Count:   int64(max(1, count)), Block: f.d.cfg.Block,
+		Count:   int64(max(1, count)), Block: block,
 	}).Result()
 	switch {
 	case errors.Is(err, redis.Nil):
