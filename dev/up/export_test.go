@@ -1,0 +1,4 @@
+package up
+
+// Signal is how Down reaches a supervisor.
+var Signal = State.signal
