@@ -183,12 +183,12 @@ func (s *Stack) prepareSchema(ctx context.Context, o Options) error {
 // serviceEnv is the configuration that all services of the stack share.
 func (s *Stack) serviceEnv(o Options) map[string]string {
 	env := map[string]string{
-		"SEAHUB_ENV":          Env,
-		"SEAHUB_COUNTRY":      Country,
-		"SEAHUB_DB_DSN":       s.DSN,
-		"SEAHUB_DB_TIME_ZONE": o.TimeZone,
-		"SEAHUB_MQ_PROVIDER":  "redis-streams",
-		"SEAHUB_REDIS_ADDR":   s.Redis.Addr(),
+		"SEAHUB_ENV":             Env,
+		"SEAHUB_COUNTRY":         Country,
+		"SEAHUB_DB_DSN":          s.DSN,
+		"SEAHUB_DB_TIME_ZONE":    o.TimeZone,
+		"SEAHUB_MQ_PROVIDER":     "redis-streams",
+		"SEAHUB_REDIS_ADDRESSES": s.Redis.Addr(),
 	}
 	for k, v := range s.fcmEnv() {
 		env[k] = v
