@@ -87,5 +87,5 @@ func (s *sizer) learn(recs []Record) {
 	for i := range recs {
 		size += len(recs[i].Payload)
 	}
-	s.perRow = max(size/len(recs), s.perRow-s.perRow/8)
+	s.perRow = max(size/len(recs), s.perRow-s.perRow/8-1)
 }
