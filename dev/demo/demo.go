@@ -132,7 +132,7 @@ func (r *run) open(ctx context.Context) error {
 		r.stack.Env[name] = value
 	}
 	r.say.printf("- turning the flag push-dispatch on and creating users and devices")
-	if err := r.relay(ctx, "flags", "set", "push-dispatch", "--enabled", "--percent", "100", "--reason", "demo"); err != nil {
+	if err := r.relay(ctx, "flags", "set", "push-dispatch", "on", "--reason", "demo"); err != nil {
 		return err
 	}
 	flagged := time.Now()

@@ -24,6 +24,7 @@ func settings() map[string]string {
 		"SEAHUB_RELAY_PASS_TIMEOUT":    "3s",
 		"SEAHUB_RELAY_PUBLISH_TIMEOUT": "2s",
 		"SEAHUB_BUS_WATCH_EVERY":       "500ms",
+		"SEAHUB_PUSH_RETRY_BASE":       "1s",
 	}
 }
 

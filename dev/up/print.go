@@ -43,7 +43,7 @@ A push by SQL (the INSERT into outbox_event is the contract; a device first):
 The flag is off: the poll sends, the event is skipped. To turn it on (binding everywhere within 10 s):
 
 %s
-  %s flags set push-dispatch --enabled --percent 100 --reason "trying it"
+  %s flags set push-dispatch on --percent 100 --reason "trying it"
   %s flags list
 
 Stop everything: make down
