@@ -1,0 +1,70 @@
+package rocketmq
+
+import (
+	"sync"
+	"time"
+
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/rlog"
+	"github.com/rs/zerolog"
+)
+
+// clientGlobals guards the client's own globals, its logger and its panic handler:
+// setting them while a client runs is a race, so the first driver of a process does.
+var clientGlobals sync.Once
+
+func routeClientLog(logger zerolog.Logger) {
+	clientGlobals.Do(func() {
+		l := &clientLog{logger: logger}
+		rlog.SetLogger(l)
+		primitive.DefaultPanicHandler = func(any) {
+			l.logger.Error().Str("client", "rocketmq").Msg("a goroutine of the client panicked and was recovered")
+		}
+	})
+}
+
+// clientLog takes the client's lines: warnings and errors, at most one in logEvery.
+// Its fields are dropped, since they hold whole messages.
+type clientLog struct {
+	logger zerolog.Logger
+
+	mu         sync.Mutex
+	next       time.Time
+	suppressed int
+}
+
+const logEvery = 10 * time.Second
+
+func (l *clientLog) line(level zerolog.Level, msg string, fields map[string]any) {
+	l.mu.Lock()
+	if time.Now().Before(l.next) {
+		l.suppressed++
+		l.mu.Unlock()
+		return
+	}
+	l.next = time.Now().Add(logEvery)
+	n := l.suppressed
+	l.suppressed = 0
+	l.mu.Unlock()
+	e := l.logger.WithLevel(level).Str("client", "rocketmq").Int("suppressed", n)
+	for _, name := range [...]string{rlog.LogKeyTopic, rlog.LogKeyConsumerGroup, rlog.LogKeyBroker} {
+		if s, ok := fields[name].(string); ok {
+			e = e.Str(name, s)
+		}
+	}
+	e.Msg(msg)
+}
+
+// The methods below are the client's interface.
+
+func (l *clientLog) Debug(string, map[string]any) {}
+func (l *clientLog) Info(string, map[string]any)  {}
+
+func (l *clientLog) Warning(msg string, f map[string]any) { l.line(zerolog.WarnLevel, msg, f) }
+func (l *clientLog) Error(msg string, f map[string]any)   { l.line(zerolog.ErrorLevel, msg, f) }
+
+// Fatal does not end the process: that is not a library's to decide.
+func (l *clientLog) Fatal(msg string, f map[string]any) { l.line(zerolog.ErrorLevel, msg, f) }
+
+func (l *clientLog) Level(string)            {}
+func (l *clientLog) OutputPath(string) error { return nil }
