@@ -174,23 +174,25 @@ func (f *Flags) decide(name Name, r reading) State {
 // handOver gives a change that brought no binding time of its own (a restart with
 // another environment, a row edited or deleted by hand) one in this process.
 func handOver(before, now State, r reading) State {
-	own := now.rule() != before.rule() || before.clock.firstBoot
-	declared := now.Source == SourceRow && (now.Version != before.Version || before.clock.firstBoot)
-	switch {
-	case own && !declared:
+	said, byHand := r.byHand[now.Flag]
+	first := before.clock.firstBoot
+	moved := first || now.Version != before.Version
+	live := stillLive(append(now.previous, before.previous...), r)
+	switch declared := now.Source == SourceRow && !byHand; {
+	case declared && moved:
+		// It carries its own binding time and history.
+	case moved || now.rule() != before.rule():
 		now.EffectiveAt = r.clock.database.Add(HandOver)
-		now.previous = append(stillLive(before.previous, r), superseded{before.rule(), now.EffectiveAt})
-	case !own && !declared:
-		// Nothing changed: what an earlier reading found out stays, until it is over.
-		if before.EffectiveAt.After(now.EffectiveAt) {
-			now.EffectiveAt = before.EffectiveAt
+		live = append(live, superseded{before.rule(), now.EffectiveAt})
+		if byHand {
+			// Others may go by what was declared, also if this process never saw it.
+			live = append(live, superseded{said, now.EffectiveAt})
 		}
-		now.previous = stillLive(append(now.previous, before.previous...), r)
-	default:
-		// A declared change carries its history; a rule that this process alone gave
-		// a hand-over goes on as long as that lasts.
-		now.previous = append(now.previous, stillLive(before.previous, r)...)
+	case before.EffectiveAt.After(now.EffectiveAt):
+		// Nothing changed: what an earlier reading found out stays.
+		now.EffectiveAt = before.EffectiveAt
 	}
+	now.previous = live
 	return now
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -27,6 +28,8 @@ type reading struct {
 	rows     map[Name]Row
 	previous map[Name][]superseded
 	bad      map[Name]string
+	// byHand has the rules that history tells of rows that say something else by now.
+	byHand map[Name]rule
 }
 
 const columns = "flag, country, enabled, rollout_bp, salt, version, effective_at, updated_by, reason, updated_at"
@@ -36,13 +39,19 @@ const columns = "flag, country, enabled, rollout_bp, salt, version, effective_at
 func (f *Flags) load(ctx context.Context) (reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	r := reading{rows: map[Name]Row{}, previous: map[Name][]superseded{}, bad: map[Name]string{}}
+	r := reading{rows: map[Name]Row{}, previous: map[Name][]superseded{}, bad: map[Name]string{}, byHand: map[Name]rule{}}
 	r.clock.asked = time.Now()
 	if err := f.db.QueryRowContext(ctx, "SELECT NOW(3)").Scan(&r.clock.database); err != nil {
 		return r, fmt.Errorf("ask for the time: %w", err)
 	}
 	r.clock.answered = time.Now()
 	rows, err := queryRows(ctx, f.db, "SELECT "+columns+" FROM mq_feature_flag WHERE country = ?", f.country)
+	if err != nil {
+		return r, err
+	}
+	recorded, err := queryRows(ctx, f.db, "SELECT "+qualified("h")+` FROM mq_feature_flag_history h
+		JOIN mq_feature_flag f ON f.flag = h.flag AND f.country = h.country AND f.version = h.version
+		WHERE f.country = ?`, f.country)
 	if err != nil {
 		return r, err
 	}
@@ -54,7 +63,7 @@ func (f *Flags) load(ctx context.Context) (reading, error) {
 			r.bad[row.Flag] = why
 			continue
 		}
-		r.rows[row.Flag] = row.Row
+		r.take(row.Row, plain(recorded))
 		if row.EffectiveAt.After(r.clock.database) {
 			if r.previous[row.Flag], err = f.superseded(ctx, row.Row); err != nil {
 				return r, err
@@ -64,31 +73,62 @@ func (f *Flags) load(ctx context.Context) (reading, error) {
 	return r, nil
 }
 
+// qualified is columns with a table's name.
+func qualified(table string) string {
+	return table + "." + strings.ReplaceAll(columns, ", ", ", "+table+".")
+}
+
+// take accepts a row, and notes if history has it otherwise. recorded are the lines of
+// history of the versions that the rows are at.
+func (r *reading) take(row Row, recorded []Row) {
+	r.rows[row.Flag] = row
+	said := rule{}
+	for _, h := range recorded {
+		if h.Flag == row.Flag && h.Version == row.Version {
+			said = h.rule()
+		}
+	}
+	if said != row.rule() {
+		r.byHand[row.Flag] = said
+	}
+}
+
+func (r Row) rule() rule { return rule{r.Enabled, r.BasisPoints, r.Salt} }
+
+// historyEnough is more changes than fit into a hand-over.
+const historyEnough = 50
+
 // superseded finds the rules that were in force before a change that is not binding
-// yet: back to the youngest one whose own change is.
+// yet.
 func (f *Flags) superseded(ctx context.Context, row Row) ([]superseded, error) {
-	const enough = 50 // more changes than that do not fit into a hand-over
 	history, err := queryRows(ctx, f.db, "SELECT "+columns+` FROM mq_feature_flag_history
 		WHERE flag = ? AND country = ? AND version < ? ORDER BY version DESC LIMIT ?`,
-		string(row.Flag), row.Country, row.Version, enough)
+		string(row.Flag), row.Country, row.Version, historyEnough)
 	if err != nil {
 		return nil, err
 	}
+	env := f.cfg.env(row.Flag)
+	return chain(row, plain(history), env != nil && *env), nil
+}
+
+// chain goes back through the history, youngest first, to the first change that was
+// binding when row was written: what was in force before that, no process goes by.
+// envOn says what was in force before the first row.
+func chain(row Row, history []Row, envOn bool) []superseded {
 	var rules []superseded
 	until := row.EffectiveAt
-	settled := row.EffectiveAt.Add(-HandOver)
+	written := row.EffectiveAt.Add(-HandOver)
 	for _, h := range history {
-		rules = append(rules, superseded{rule{h.Enabled, h.BasisPoints, h.Salt}, until})
+		rules = append(rules, superseded{h.rule(), until})
 		until = h.EffectiveAt
-		if h.EffectiveAt.Before(settled) {
-			return rules, nil
+		if until.Before(written) {
+			return rules
 		}
 	}
-	if env := f.cfg.env(row.Flag); len(history) < enough && env != nil && *env {
-		// Before there was a row the environment decided.
+	if envOn && len(history) < historyEnough {
 		rules = append(rules, superseded{rule{enabled: true, basisPoints: FullRollout}, until})
 	}
-	return rules, nil
+	return rules
 }
 
 // rawRow keeps enabled as the number that it is, to judge it.
