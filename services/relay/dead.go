@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seahub/seahub-mq/pkg/outbox"
+)
+
+func deadCommand(t *tools) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dead",
+		Short: "Dead letters: events that a consumer group gave up on",
+	}
+	cmd.AddCommand(deadListCommand(t), deadShowCommand(t), deadReplayCommand(t), deadDiscardCommand(t))
+	return cmd
+}
+
+func deadListCommand(t *tools) *cobra.Command {
+	cmd := &cobra.Command{Use: "list", Short: "List dead letters, the oldest first", Args: noArgs}
+	var f outbox.DeadLetterFilter
+	cmd.Flags().StringVar(&f.Status, "status", outbox.DeadOpen, "OPEN, REPLAYED or DISCARDED; empty for all")
+	cmd.Flags().StringVar(&f.Group, "group", "", "consumer group")
+	cmd.Flags().StringVar(&f.Tag, "tag", "", "tag (event type)")
+	cmd.Flags().Int64Var(&f.After, "after", 0, "begin behind this id")
+	cmd.Flags().IntVar(&f.Limit, "limit", 50, "most to show")
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
+			rows, err := outbox.NewDeadLetterStore(pool).List(ctx, f)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				if rows == nil {
+					rows = []outbox.DeadLetterRow{}
+				}
+				return printJSON(cmd.OutOrStdout(), rows)
+			}
+			return printDead(cmd.OutOrStdout(), rows)
+		})
+	}
+	return cmd
+}
+
+func printDead(out io.Writer, rows []outbox.DeadLetterRow) error {
+	return table(out, func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "ID\tSTATUS\tSINCE\tGROUP\tTAG\tEVENT\tATTEMPTS\tDEATHS\tREASON\tLAST ERROR")
+		for _, r := range rows {
+			_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", r.ID, r.Status, r.UpdatedAt.Format(time.RFC3339),
+				r.Group, r.Tag, r.EventID, r.Attempts, r.Deaths, r.Reason, r.LastError)
+		}
+	})
+}
+
+// oneID is the argument of a command on one dead letter.
+func oneID(cmd *cobra.Command, args []string) error {
+	if _, err := idOf(args); err != nil {
+		return usage(cmd, "want the ID of a dead letter, as `relay dead list` shows it")
+	}
+	return nil
+}
+
+func idOf(args []string) (int64, error) {
+	if len(args) != 1 {
+		return 0, fmt.Errorf("%d arguments", len(args))
+	}
+	return strconv.ParseInt(args[0], 10, 64)
+}
+
+func deadShowCommand(t *tools) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show ID", Short: "Show one dead letter; its body only when asked for", Args: oneID,
+	}
+	body := cmd.Flags().Bool("body", false, "print the event's body too; it may hold personal data")
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := idOf(args)
+		if err != nil {
+			return err
+		}
+		return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
+			r, err := outbox.NewDeadLetterStore(pool).Get(ctx, id)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				out := map[string]any{"dead_letter": r}
+				if *body {
+					out["body"] = string(r.Body)
+				}
+				return printJSON(cmd.OutOrStdout(), out)
+			}
+			if err := printDead(cmd.OutOrStdout(), []outbox.DeadLetterRow{r}); err != nil {
+				return err
+			}
+			for _, k := range slices.Sorted(maps.Keys(r.Headers)) {
+				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "header %s: %s\n", k, r.Headers[k])
+			}
+			if *body {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", r.Body)
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
+func deadReplayCommand(t *tools) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replay ID",
+		Short: "Send an OPEN dead letter's event again, and mark it once the broker has it",
+		Args:  oneID,
+	}
+	var a actFlags
+	a.bind(cmd)
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := idOf(args)
+		if err != nil {
+			return err
+		}
+		act, err := a.act(cmd)
+		if err != nil {
+			return err
+		}
+		bus, err := openBus(cmd.Context(), t.cfg)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = bus.Close(context.WithoutCancel(cmd.Context())) }()
+		p := publisher{bus: bus.Publisher(), env: t.cfg.Base.Env, country: t.cfg.Base.Country}
+		return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
+			if err := outbox.NewDeadLetterStore(pool).Replay(ctx, id, act, p.replay); err != nil {
+				return err
+			}
+			return reportDead(cmd, id, "replayed", *asJSON)
+		})
+	}
+	return cmd
+}
+
+func deadDiscardCommand(t *tools) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "discard ID", Short: "Close an OPEN dead letter for good; the row stays", Args: oneID,
+	}
+	var a actFlags
+	a.bind(cmd)
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := idOf(args)
+		if err != nil {
+			return err
+		}
+		act, err := a.act(cmd)
+		if err != nil {
+			return err
+		}
+		return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
+			if err := outbox.NewDeadLetterStore(pool).Discard(ctx, id, act); err != nil {
+				return err
+			}
+			return reportDead(cmd, id, "discarded", *asJSON)
+		})
+	}
+	return cmd
+}
+
+func reportDead(cmd *cobra.Command, id int64, done string, asJSON bool) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), map[string]any{"id": id, "status": done})
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "dead letter %d %s\n", id, done)
+	return err
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seahub/seahub-mq/pkg/outbox"
+)
+
+func requeueCommand(t *tools) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "requeue",
+		Short: "Send FAILED or PUBLISHED events again, under their old event ids",
+		Long: `Send FAILED or PUBLISHED events again, under their old event ids.
+
+The rows become PENDING with a new count of attempts. Consumers that have handled an
+event recognise it and change nothing. Running it twice, or twice at the same time,
+requeues each event once per run at most; an interrupted run is given again.
+
+After a broker lost its data: relay requeue --status PUBLISHED --from … --to … --rate 500 --reason …`,
+		Args: noArgs,
+	}
+	var f filterFlags
+	f.bind(cmd)
+	f.bindAll(cmd)
+	cmd.Flags().StringVar(&f.filter.Status, "status", outbox.StatusFailed, "which events: FAILED or PUBLISHED")
+	return changeCommand(t, cmd, &f, "requeued", (*outbox.Store).Requeue)
+}
+
+// changeCommand finishes a command that changes the rows of a filter.
+func changeCommand(t *tools, cmd *cobra.Command, f *filterFlags, done string,
+	change func(s *outbox.Store, ctx context.Context, f outbox.Filter, a outbox.Act) (int64, error),
+) *cobra.Command {
+	var a actFlags
+	a.bind(cmd)
+	a.bindRate(cmd)
+	dryRun := cmd.Flags().Bool("dry-run", false, "show what would be chosen and change nothing")
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		filter, err := f.get(cmd)
+		if err != nil {
+			return err
+		}
+		if *dryRun {
+			return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
+				return showRows(ctx, cmd.OutOrStdout(), outbox.NewStore(pool), filter, 20, *asJSON)
+			})
+		}
+		act, err := a.act(cmd)
+		if err != nil {
+			return err
+		}
+		act.Progress = progress(cmd, done)
+		return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
+			n, err := change(outbox.NewStore(pool), ctx, filter, act)
+			if errors.Is(err, outbox.ErrNoFilter) {
+				return usage(cmd, "%v", err)
+			}
+			return errors.Join(reportCount(cmd, done, n, *asJSON), err)
+		})
+	}
+	return cmd
+}
+
+func reportCount(cmd *cobra.Command, done string, n int64, asJSON bool) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), map[string]int64{done: n})
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d events %s\n", n, done)
+	return err
+}
+
+// progress tells on stderr how far a long command is, every few thousand rows.
+func progress(cmd *cobra.Command, done string) func(int64) {
+	const every = 5000
+	var total, told int64
+	return func(n int64) {
+		total += n
+		if total-told >= every {
+			told = total
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d events %s so far\n", total, done)
+		}
+	}
+}
