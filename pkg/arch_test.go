@@ -38,11 +38,14 @@ var rooms = map[string][]string{
 	"eventbus":              {"event", "eventbus/driver"},
 	"eventbus/driver":       nil,
 	"eventbus/redisstreams": {"eventbus/driver"},
-	"eventbus/rocketmq":     {"eventbus/driver"},
-	"eventbus/provider":     {"eventbus", "eventbus/driver", "eventbus/redisstreams", "eventbus/rocketmq"},
-	"eventbus/eventbustest": {"eventbus", "eventbus/driver"},
-	"task":                  {"event", "db", "flags", "lease", "eventbus"},
-	"testenv":               {"db"},
+	"eventbus/rocketmq":     {"eventbus/driver", "eventbus/rocketmq/remoting"},
+	// A client of the protocol and nothing else, hence also for testenv, which
+	// provisions and imitates brokers by it.
+	"eventbus/rocketmq/remoting": nil,
+	"eventbus/provider":          {"eventbus", "eventbus/driver", "eventbus/redisstreams", "eventbus/rocketmq"},
+	"eventbus/eventbustest":      {"eventbus", "eventbus/driver"},
+	"task":                       {"event", "db", "flags", "lease", "eventbus"},
+	"testenv":                    {"db", "eventbus/rocketmq/remoting"},
 }
 
 // forAll are rooms without imports of their own that every room may use.

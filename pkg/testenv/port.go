@@ -18,17 +18,31 @@ const (
 	ephemeralDefault = 32768
 )
 
-// reservedPort is a port that no other user of this package on this machine
-// takes until it is released, whether or not a server listens at the moment.
+// reservedPort is a port, with others beside it for a server that takes several,
+// that no other user of this package on this machine takes until it is released,
+// whether or not a server listens at the moment.
 type reservedPort struct {
 	number int
-	lock   net.Listener
+	locks  []net.Listener
 }
 
-// reserve takes one port. The lock is a socket in Linux's abstract namespace:
-// it has the scope of the ports themselves (the network namespace), leaves no
-// file and is released by the kernel when we die.
-func reserve(port int) (*reservedPort, error) {
+// reserve takes one port, and those at the given distances from it, or none.
+func reserve(port int, beside ...int) (*reservedPort, error) {
+	p := &reservedPort{number: port}
+	for _, distance := range append([]int{0}, beside...) {
+		lock, err := lockPort(port + distance)
+		if err != nil {
+			return nil, errors.Join(err, p.release())
+		}
+		p.locks = append(p.locks, lock)
+	}
+	return p, nil
+}
+
+// lockPort takes a port. The lock is a socket in Linux's abstract namespace: it
+// has the scope of the ports themselves (the network namespace), leaves no file
+// and is released by the kernel when we die.
+func lockPort(port int) (net.Listener, error) {
 	lock, err := net.Listen("unix", "@seahub-mq-testenv-port-"+strconv.Itoa(port))
 	if err != nil {
 		return nil, fmt.Errorf("port %d is reserved by another run: %w", port, err)
@@ -40,16 +54,16 @@ func reserve(port int) (*reservedPort, error) {
 	if err := probe.Close(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &reservedPort{number: port, lock: lock}, nil
+	return lock, nil
 }
 
-// reserveAny takes some free port.
-func reserveAny() (*reservedPort, error) {
+// reserveAny takes some free port, with those beside it.
+func reserveAny(beside ...int) (*reservedPort, error) {
 	const attempts = 100
 	span := ephemeralStart() - lowestPort
 	var last error
 	for range attempts {
-		port, err := reserve(lowestPort + rand.IntN(span))
+		port, err := reserve(lowestPort+rand.IntN(span), beside...)
 		if err == nil {
 			return port, nil
 		}
@@ -62,7 +76,13 @@ func (p *reservedPort) addr() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.number))
 }
 
-func (p *reservedPort) release() error { return p.lock.Close() }
+func (p *reservedPort) release() error {
+	var errs []error
+	for _, lock := range p.locks {
+		errs = append(errs, lock.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // ephemeralStart reads where the kernel's range of outgoing ports begins.
 func ephemeralStart() int {

@@ -112,11 +112,13 @@ func (s *Schema) QueryInt(t testing.TB, query string, args ...any) int64 {
 func sharedOf(t testing.TB, kind Kind) *Server {
 	t.Helper()
 	// Not the test's context: the server outlives the test that needs it first.
-	server, err := shared.get(context.Background(), kind)
+	server, err := shared.get(string(kind), func() (sharable, error) {
+		return startShared(context.Background(), kind)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return server
+	return server.(*Server)
 }
 
 func private(t testing.TB, kind Kind, options []Options) *Server {

@@ -21,6 +21,9 @@ const (
 	KindMariaDB Kind = "mariadb"
 	KindMySQL   Kind = "mysql"
 	KindRedis   Kind = "redis"
+	// RocketMQ is two servers.
+	KindNameServer Kind = "rocketmq-namesrv"
+	KindBroker     Kind = "rocketmq-broker"
 )
 
 // Options of a started server. The zero value is right for a test.
@@ -37,6 +40,12 @@ type Options struct {
 	Args []string
 	// ReadyTimeout bounds each wait for the server to answer. 0: one minute.
 	ReadyTimeout time.Duration
+	// Version chooses among RocketMQVersions, the first by default. Other servers
+	// are of the version that this machine has.
+	Version string
+
+	// discard lets Close end the server at once: the folder's owner removes it.
+	discard bool
 }
 
 const (
@@ -48,9 +57,9 @@ const (
 
 var (
 	// ErrExternal is returned by the fault verbs of a server that we didn't start.
-	ErrExternal = errors.New("testenv: this server was given by the environment; only a server that testenv started can be stopped, killed or frozen: use PrivateMariaDB, PrivateMySQL or PrivateRedis")
+	ErrExternal = errors.New("testenv: this server was given by the environment; only a server that testenv started can be stopped, killed or frozen: use PrivateMariaDB, PrivateMySQL, PrivateRedis or PrivateRocketMQ")
 	// ErrShared is returned by the fault verbs of a server that other tests use.
-	ErrShared = errors.New("testenv: other tests of this process use this server too: use PrivateMariaDB, PrivateMySQL or PrivateRedis")
+	ErrShared = errors.New("testenv: other tests of this process use this server too: use PrivateMariaDB, PrivateMySQL, PrivateRedis or PrivateRocketMQ")
 	// ErrNotRunning is returned by verbs that need a running server.
 	ErrNotRunning = errors.New("testenv: the server is not running")
 	// ErrForeign says that somebody else answers at the server's address.
@@ -60,6 +69,8 @@ var (
 // engine is what differs between the servers.
 type engine struct {
 	kind Kind
+	// beside are further ports that it takes, as distances from its own.
+	beside []int
 	// prepare fills a new folder, once.
 	prepare func(ctx context.Context, s *Server) error
 	// command returns the binary and its argv.
@@ -115,9 +126,9 @@ func newServer(e engine, options Options) (*Server, error) {
 	}
 	var err error
 	if options.Port != 0 {
-		s.port, err = reserve(options.Port)
+		s.port, err = reserve(options.Port, e.beside...)
 	} else {
-		s.port, err = reserveAny()
+		s.port, err = reserveAny(e.beside...)
 	}
 	if err != nil {
 		return nil, err
@@ -306,7 +317,7 @@ func (s *Server) Close() error {
 	var stopErr, removeErr error
 	if s.proc != nil {
 		// The data goes away: killing saves the flush of a polite end.
-		if s.temp != nil {
+		if s.temp != nil || s.options.discard {
 			stopErr = s.proc.kill()
 		} else {
 			stopErr = s.proc.stop(context.Background())

@@ -11,45 +11,52 @@ import (
 // the package's one registry: starting a server per test would cost half a
 // second each, and TestMain, which must stop them, has no other way to reach
 // what tests started.
-var shared = &registry{servers: make(map[Kind]*sharedServer)}
+var shared = &registry{servers: make(map[string]*sharedServer)}
 
 type registry struct {
 	mu      sync.Mutex
 	open    bool // by Main: otherwise nobody would stop them
-	servers map[Kind]*sharedServer
+	servers map[string]*sharedServer
 }
 
 // sharedServer starts once; a failure stays, so that a missing server fails
 // every test that needs it at once instead of being searched again.
 type sharedServer struct {
 	once   sync.Once
-	server *Server
+	server sharable // nil: it failed
 	err    error
 }
+
+// sharable is a *Server or a *RocketMQCluster.
+type sharable interface{ Close() error }
 
 var errNoMain = errors.New("testenv: nobody would stop the server: " +
 	"add `func TestMain(m *testing.M) { testenv.Main(m) }` to this test package")
 
-func (r *registry) get(ctx context.Context, kind Kind) (*Server, error) {
+// get returns the server of this name, which the first caller starts.
+func (r *registry) get(name string, start func() (sharable, error)) (sharable, error) {
 	r.mu.Lock()
 	if !r.open {
 		r.mu.Unlock()
 		return nil, errNoMain
 	}
-	entry := r.servers[kind]
+	entry := r.servers[name]
 	if entry == nil {
 		entry = &sharedServer{}
-		r.servers[kind] = entry
+		r.servers[name] = entry
 	}
 	r.mu.Unlock()
-	entry.once.Do(func() { entry.server, entry.err = startShared(ctx, kind) })
+	entry.once.Do(func() { entry.server, entry.err = start() })
 	return entry.server, entry.err
 }
 
-func startShared(ctx context.Context, kind Kind) (*Server, error) {
+func startShared(ctx context.Context, kind Kind) (sharable, error) {
 	server, err := existing(kind)
-	if server != nil || err != nil {
-		return server, err
+	if err != nil {
+		return nil, err
+	}
+	if server != nil {
+		return server, nil
 	}
 	server, err = startKind(ctx, kind, Options{})
 	if err != nil {
