@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"github.com/seahub/seahub-mq/pkg/eventbus"
@@ -41,9 +42,13 @@ func newRoom(t testing.TB, server *testenv.RedisServer) room {
 func (r room) stream() string { return "beex:" + r.env + ":events" }
 func (r room) topic() string  { return eventbus.Topic(r.country) }
 
-func (r room) driver(t testing.TB, cfg redisstreams.Config) *redisstreams.Driver {
+func (r room) driver(t testing.TB, cfg redisstreams.Config, reg ...prometheus.Registerer) *redisstreams.Driver {
 	t.Helper()
-	d, err := redisstreams.New(cfg, redisstreams.Options{Env: r.env, Country: r.country, Logger: zerolog.Nop()})
+	o := redisstreams.Options{Env: r.env, Country: r.country, Logger: zerolog.Nop()}
+	if len(reg) > 0 {
+		o.Registerer = reg[0]
+	}
+	d, err := redisstreams.New(cfg, o)
 	if err != nil {
 		t.Fatalf("make the driver: %v", err)
 	}
