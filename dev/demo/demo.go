@@ -64,6 +64,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
 	r := &run{o: o, say: newScreen(o.Out, o.Terminal)}
+	if err := r.tidy(); err != nil { // what an earlier run left
+		return err
+	}
 	r.introduce()
 	verdict, err := r.play(ctx)
 	r.say.stopLine()
@@ -132,7 +135,7 @@ func (r *run) open(ctx context.Context) error {
 		r.stack.Env[name] = value
 	}
 	r.say.printf("- turning the flag push-dispatch on and creating users and devices")
-	if err := r.relay(ctx, "flags", "set", "push-dispatch", "on", "--reason", "demo"); err != nil {
+	if _, err := r.relay(ctx, "flags", "set", "push-dispatch", "on", "--reason", "demo"); err != nil {
 		return err
 	}
 	flagged := time.Now()
@@ -190,8 +193,8 @@ func (r *run) stop(ctx context.Context) error {
 	return err
 }
 
-// relay runs one command of the relay and requires it to succeed.
-func (r *run) relay(ctx context.Context, args ...string) error {
+// relay runs one command of the relay, requires it to succeed and returns what it said.
+func (r *run) relay(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()
 	out, code, err := r.stack.Command(ctx, "relay", nil, args...)
@@ -199,9 +202,9 @@ func (r *run) relay(ctx context.Context, args ...string) error {
 		err = fmt.Errorf("exit code %d", code)
 	}
 	if err != nil {
-		return fmt.Errorf("relay %s: %w\n%s", args[0], err, out)
+		return "", fmt.Errorf("relay %s: %w\n%s", args[0], err, out)
 	}
-	return nil
+	return out, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -165,7 +166,7 @@ func (f *faults) replayByID(ctx context.Context) error {
 		return fmt.Errorf("look for published events: %w", err)
 	}
 	for _, id := range ids {
-		if err := f.requeue(ctx, 1, "--event-id", id); err != nil {
+		if err := f.requeue(ctx, "--event-id", id); err != nil {
 			return err
 		}
 	}
@@ -175,19 +176,24 @@ func (f *faults) replayByID(ctx context.Context) error {
 // replayByTime gives back a span of time, as after a broker that lost its data.
 func (f *faults) replayByTime(ctx context.Context) error {
 	var until string
-	var count int
-	err := f.run.stack.DB.QueryRowContext(ctx, `SELECT DATE_FORMAT(until, '%Y-%m-%dT%H:%i:%sZ'), (SELECT COUNT(*) FROM outbox_event WHERE status = 'PUBLISHED' AND created_at < until)
-		FROM (SELECT MIN(created_at) + INTERVAL 5 SECOND AS until FROM outbox_event) AS span`).Scan(&until, &count)
+	err := f.run.stack.DB.QueryRowContext(ctx, "SELECT DATE_FORMAT(MIN(created_at) + INTERVAL 5 SECOND, '%Y-%m-%dT%H:%i:%sZ') FROM outbox_event").Scan(&until)
 	if err != nil {
 		return fmt.Errorf("look for published events: %w", err)
 	}
-	return f.requeue(ctx, count, "--type", "PUSH_DISPATCH", "--to", until)
+	return f.requeue(ctx, "--type", "PUSH_DISPATCH", "--to", until)
 }
 
-func (f *faults) requeue(ctx context.Context, events int, which ...string) error {
-	args := append([]string{"requeue", "--status", "PUBLISHED", "--reason", "demo"}, which...)
-	if err := f.run.relay(ctx, args...); err != nil {
+func (f *faults) requeue(ctx context.Context, which ...string) error {
+	said, err := f.run.relay(ctx, append([]string{"requeue", "--status", "PUBLISHED", "--reason", "demo", "--json"}, which...)...)
+	if err != nil {
 		return err
+	}
+	var events int
+	if _, after, ok := strings.Cut(said, `"requeued":`); ok { // there may be log lines before it
+		_, _ = fmt.Sscan(after, &events)
+	}
+	if events == 0 {
+		return fmt.Errorf("relay requeue %v requeued nothing: %q", which, said)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -86,7 +86,7 @@ func (r *run) printTable(v books.Verdict, e *evidence, suppressed int) {
 		fmt.Fprintf(&text, "  %-24s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	row("business rows", "%d committed: %d SENT, %d FAILED (no live device)", t.Committed, t.Sent, t.Failed)
-	row("rolled back", "%d, none of which left a trace", t.RolledBack)
+	row("rolled back", "%d", t.RolledBack)
 	row("events", "%d", t.Events)
 	row("published", "%d, and %d again by hand", t.Published, redone)
 	row("delivered", "%d requests accepted for %d devices; %d of them repeat one whose answer was lost", t.Accepted, t.Owed, t.Repeats)
@@ -118,7 +118,9 @@ func (r *run) conclude(v books.Verdict) error {
 		r.say.printf("BOOKS DO NOT BALANCE: %d of %d promises broken, see above", len(v.Imbalances), books.Promises())
 		return ErrUnbalanced
 	}
-	if err := r.tidy(); err != nil {
+	if r.o.Keep {
+		r.say.printf("logs: %s", filepath.Join(r.o.Dir, "logs"))
+	} else if err := r.tidy(); err != nil {
 		return err
 	}
 	r.say.printf("BOOKS BALANCE: %d pushes reached each of their %d live devices exactly once, %d rolled back ones none; %d dead tokens are off",

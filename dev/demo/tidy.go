@@ -12,12 +12,8 @@ import (
 // lock is still held.
 func keptFiles() []string { return []string{"bin", "lock"} }
 
-// tidy empties the run's folder, unless told otherwise.
+// tidy empties the run's folder but for those.
 func (r *run) tidy() error {
-	if r.o.Keep {
-		r.say.printf("logs: %s", filepath.Join(r.o.Dir, "logs"))
-		return nil
-	}
 	entries, err := os.ReadDir(r.o.Dir)
 	if err != nil {
 		return fmt.Errorf("tidy up: %w", err)
