@@ -73,8 +73,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	err = errors.Join(err, r.stop(ctx))
 	if err != nil {
 		r.say.printf("logs: %s", filepath.Join(o.Dir, "logs"))
-		if ctx.Err() != nil {
-			err = errors.Join(context.Cause(ctx), err)
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = errors.Join(cause, err)
 		}
 		return err
 	}

@@ -27,6 +27,9 @@ func Supervise(ctx context.Context, o Options, log io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := os.RemoveAll(filepath.Join(o.Dir, "logs")); err != nil {
+		return fmt.Errorf("remove old logs: %w", err)
+	}
 	if err := state.write(o.Dir); err != nil {
 		return err
 	}

@@ -21,12 +21,12 @@ const superviseCommand = "supervise"
 
 // Up starts a supervisor, waits until everything is ready and prints the addresses.
 func Up(ctx context.Context, o Options, out io.Writer) error {
+	if err := refuseSecond(o); err != nil {
+		return err
+	}
 	// Building first keeps its errors here, and its time out of the bound below.
 	_, _ = fmt.Fprintln(out, "building the services")
 	if _, err := stack.Build(ctx, o.Root, filepath.Join(o.Dir, "bin"), false, stack.Services()...); err != nil {
-		return err
-	}
-	if err := refuseSecond(o); err != nil {
 		return err
 	}
 	supervisor, err := launch(o)
