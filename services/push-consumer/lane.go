@@ -61,6 +61,7 @@ func (l *lane) charge(now time.Time, requests int) {
 	if requests <= 0 {
 		return
 	}
+	l.recover(now)
 	if l.next.Before(now) {
 		l.next = now
 	}
