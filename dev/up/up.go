@@ -146,7 +146,7 @@ func await(ctx context.Context, o Options, l *launched, out io.Writer) (State, e
 		case <-l.ended:
 			return State{}, l.failure(o)
 		case <-ctx.Done():
-			return State{}, fmt.Errorf("waiting for everything to be ready: %w; see %s", ctx.Err(), l.log)
+			return State{}, fmt.Errorf("stopped waiting for everything to be ready: %w; see %s", context.Cause(ctx), l.log)
 		case <-time.After(pollEvery):
 		}
 	}

@@ -35,7 +35,9 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends us at once, and all children with us
+	// A later signal ends us at once, and all children with us; one that comes twice,
+	// to us and to our process group, must not.
+	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
 	ctx = endWithGoRun(ctx)
 	switch err := newRoot().ExecuteContext(ctx); {
 	case err == nil:
