@@ -85,6 +85,8 @@ type fact struct {
 	// aboutToken and aboutPayload: which part of the request the error blames.
 	aboutToken   bool
 	aboutPayload bool
+	// aboutDevice: the quota that is exceeded is one device's own.
+	aboutDevice bool
 }
 
 // row is one line of the table; the first that matches decides.
@@ -125,6 +127,7 @@ func answers() []row {
 		{"our payload", fcm("INVALID_ARGUMENT"), rejected, 0},
 		{"token of another project", fcm("SENDER_ID_MISMATCH"), rejected, 0},
 		{"APNs credential", fcm("THIRD_PARTY_AUTH_ERROR", "APNS_AUTH_ERROR"), outside, 5 * time.Minute},
+		{"one device's quota", func(f fact) bool { return f.fcm == "QUOTA_EXCEEDED" && f.aboutDevice }, transient, time.Minute},
 		{"quota", func(f fact) bool { return f.fcm == "QUOTA_EXCEEDED" || f.status == http.StatusTooManyRequests }, throttled, time.Minute},
 		{"our credential", func(f fact) bool {
 			return f.fcm == "" && (f.status == http.StatusUnauthorized || f.status == http.StatusForbidden)
@@ -150,6 +153,10 @@ type errorBody struct {
 			FieldViolations []struct {
 				Field string `json:"field"`
 			} `json:"fieldViolations"`
+			Violations []struct {
+				Subject     string `json:"subject"`
+				Description string `json:"description"`
+			} `json:"violations"` // of google.rpc.QuotaFailure
 		} `json:"details"`
 	} `json:"error"`
 }
@@ -191,6 +198,9 @@ func factOf(status int, body []byte) (fact, string) {
 	for _, d := range e.Error.Details {
 		if strings.HasSuffix(d.Type, "google.firebase.fcm.v1.FcmError") {
 			f.fcm = d.ErrorCode
+		}
+		for _, v := range d.Violations {
+			f.aboutDevice = f.aboutDevice || strings.Contains(strings.ToLower(v.Subject+" "+v.Description), "device")
 		}
 		for _, v := range d.FieldViolations {
 			violations++

@@ -56,6 +56,7 @@ func TestEveryAnswerHasItsMeaning(t *testing.T) {
 		{"our credential 403", 403, errorJSON("PERMISSION_DENIED", "x"), "", unauthorized, "PERMISSION_DENIED", 30 * time.Second},
 		{"quota with Retry-After", 429, errorJSON("RESOURCE_EXHAUSTED", "x", detail(fcmError, "QUOTA_EXCEEDED")), "7", throttled, "QUOTA_EXCEEDED", 7 * time.Second},
 		{"quota without", 429, errorJSON("RESOURCE_EXHAUSTED", "x", detail(fcmError, "QUOTA_EXCEEDED")), "", throttled, "QUOTA_EXCEEDED", time.Minute},
+		{"quota of one device", 429, errorJSON("RESOURCE_EXHAUSTED", "x", detail(fcmError, "QUOTA_EXCEEDED"), `{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"subject":"device:x","description":"Device message rate exceeded"}]}`), "", transient, "QUOTA_EXCEEDED", time.Minute},
 		{"429 page", 429, html, "", throttled, "HTTP_429", time.Minute},
 		{"unavailable", 503, errorJSON("UNAVAILABLE", "x", detail(fcmError, "UNAVAILABLE")), "60", transient, "UNAVAILABLE", time.Minute},
 		{"internal", 500, errorJSON("INTERNAL", "x", detail(fcmError, "INTERNAL")), "", transient, "INTERNAL", 0},

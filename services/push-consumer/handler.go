@@ -248,27 +248,22 @@ func (d *dispatcher) sendOne(ctx context.Context, p *push, dev device, data map[
 	return a
 }
 
-// paceBy lets an answer slow the lane. Whether it is closed is FCM's word alone, or a
-// credential that is refused: one line says so, however many requests meet it.
+// paceBy lets an answer slow the lane. Only FCM's own request for a slower pace and a
+// credential that is refused do: a transient refusal is about one message, whose wait
+// grows by itself. One line tells of a spell, however many requests meet it.
 func (d *dispatcher) paceBy(ctx context.Context, a answer) {
 	now := time.Now()
 	switch a.class {
 	case throttled, unauthorized:
 		d.lane.slow(now, a.retryAfter)
-	case transient:
-		d.lane.slow(now, 0)
-		return
 	case outside:
-		if a.err != nil {
-			d.lane.slow(now, 0)
-		}
 	default:
 		return
 	}
 	const quiet = 30
 	last := d.laneSaid.Load()
 	if now.Unix()-last > quiet && d.laneSaid.CompareAndSwap(last, now.Unix()) {
-		zerolog.Ctx(ctx).Warn().Str("code", a.code).Dur("pause", a.retryAfter).AnErr("cause", a.err).Msg("FCM does not take pushes, the lane slows down")
+		zerolog.Ctx(ctx).Warn().Str("code", a.code).Dur("wait", a.retryAfter).AnErr("cause", a.err).Msg("FCM does not take pushes")
 	}
 }
 
