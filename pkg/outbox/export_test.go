@@ -21,12 +21,14 @@ func (always) ValidFor(time.Duration) bool { return true }
 // WithoutRowLocks lets a relay claim rows that another one holds.
 func WithoutRowLocks(r *Relay) { r.store.locking = "" }
 
-// ClaimSQL are the statements that must be served by the index.
-func ClaimSQL() map[string]string {
-	return map[string]string{
-		"claim tail":  claimColumns + pending + tail.where + " ORDER BY created_at, id LIMIT 500",
-		"claim sweep": claimColumns + pending + " ORDER BY created_at, id LIMIT 500",
-		"probe tail":  "SELECT 1" + pending + tail.where + " LIMIT 1",
-		"probe sweep": "SELECT 1" + pending + " LIMIT 1",
+// ClaimSQL are the statements that the index must serve, and their arguments: backlog is
+// a window that begins there.
+func ClaimSQL(backlog time.Time) map[string][]any {
+	w := window{lo: backlog, width: windowMin}
+	statements := map[string][]any{}
+	for _, where := range []scope{tail(), everywhere(), w.scope()} {
+		statements["claim "+where.name] = append([]any{claimColumns + pending + where.where + " ORDER BY created_at, id LIMIT 500"}, where.args...)
+		statements["probe "+where.name] = append([]any{"SELECT 1" + pending + where.where + " LIMIT 1"}, where.args...)
 	}
+	return statements
 }

@@ -89,14 +89,12 @@ func TestPace(t *testing.T) {
 	now := time.Now()
 	var p pace
 	require.True(t, p.sweepDue(now), "a start begins with a sweep")
-	p.swept(now, 0, false, 0)
+	p.swept(now, 0, 0)
 	require.False(t, p.sweepDue(now.Add(sweepEvery-1)))
 	require.True(t, p.sweepDue(now.Add(sweepEvery)))
-	p.swept(now, 3, false, 0)
+	p.swept(now, 3, 0)
 	require.True(t, p.sweepDue(now.Add(sweepBusy)))
-	p.swept(now, 500, true, time.Second)
-	require.True(t, p.sweepDue(now), "a backlog is worked off without a wait")
-	p.swept(now, 3, false, 2*time.Second)
+	p.swept(now, 3, 2*time.Second)
 	require.False(t, p.sweepDue(now.Add(7*time.Second)), "a slow sweep takes a fifth of the time at most")
 
 	require.Zero(t, p.looked(now, 500, true))
@@ -149,4 +147,36 @@ func TestTraceValuesThatDoNotFitAreLeftOut(t *testing.T) {
 	require.Equal(t, trace{}, traceOf(WithTrace(t.Context(), "junk", strings.Repeat("r", 65))))
 	require.Equal(t, trace{}, traceOf(WithTrace(t.Context(), good[:54]+"é", "a b")))
 	require.Equal(t, trace{}, traceOf(t.Context()))
+}
+
+func TestWindow(t *testing.T) {
+	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(s float64) time.Time { return t0.Add(time.Duration(s * float64(time.Second))) }
+	full := func(first, last float64) passResult {
+		return passResult{claimed: 500, more: true, first: at(first), last: at(last)}
+	}
+	var w window
+	w.swept(passResult{claimed: 3, last: at(1)}, false)
+	require.False(t, w.open, "a sweep that is not full moves nothing")
+	w.swept(full(0, 10), true)
+	require.Equal(t, window{open: true, lo: at(10), width: windowMin}, w)
+	w.passed(full(10, 10.05))
+	require.Equal(t, at(10.05), w.lo, "a full pass goes on at its last row")
+	w.passed(full(10.05, 10.05))
+	require.Equal(t, at(10.05), w.lo, "many rows of one instant are taken one batch after the other")
+	w.passed(passResult{claimed: 20, first: at(10.06), last: at(10.07)})
+	require.Equal(t, at(10.15), w.lo)
+	require.Equal(t, 2*windowMin, w.width, "few rows: a wider step")
+	for range 40 {
+		w.skip()
+	}
+	require.Equal(t, windowMax, w.width)
+	before := w
+	w.swept(full(0, 1), true)
+	require.Equal(t, at(1), w.lo, "more than a batch waits below: back to it")
+	require.True(t, before.lo.After(w.lo))
+	w.swept(full(0, 2), true)
+	require.Equal(t, at(1), w.lo, "the sweep reached past the window: it stays")
+	w.swept(passResult{claimed: 7, last: at(3)}, false)
+	require.False(t, w.open, "a sweep that is not full has seen all there is")
 }

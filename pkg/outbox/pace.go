@@ -11,8 +11,7 @@ const (
 	sweepBusy  = time.Second
 	sweepEvery = 5 * time.Second
 	// sweepShare bounds the part of the time that sweeps may take: a sweep that took
-	// d is followed by at least sweepShare times d without one. The exception is a
-	// backlog, which the sweeps are the ones to work off.
+	// d is followed by at least sweepShare times d without one.
 	sweepShare = 4
 
 	probeMin = time.Millisecond
@@ -26,18 +25,14 @@ const (
 // monotonic clock.
 type pace struct {
 	nextSweep time.Time
-	// backlog: the last sweep came back full, the next one follows at once.
-	backlog   bool
 	lastEvent time.Time
 	idle      time.Duration
 }
 
-func (p *pace) sweepDue(now time.Time) bool { return p.backlog || !now.Before(p.nextSweep) }
+func (p *pace) sweepDue(now time.Time) bool { return !now.Before(p.nextSweep) }
 
-// swept plans the next sweep after one that found rows, took so long, and came back
-// full or not.
-func (p *pace) swept(now time.Time, found int, full bool, took time.Duration) {
-	p.backlog = full
+// swept plans the next sweep after one that found so many rows and took so long.
+func (p *pace) swept(now time.Time, found int, took time.Duration) {
 	wait := sweepEvery
 	if found > 0 {
 		wait = sweepBusy

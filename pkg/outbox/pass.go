@@ -32,6 +32,8 @@ type passResult struct {
 	oldest  time.Duration
 	// oldestNew is the age of the oldest event that no attempt was made for before.
 	oldestNew time.Duration
+	// first and last are the created_at of the first and the last claimed row.
+	first, last time.Time
 }
 
 // pass claims, publishes, marks and commits one batch. An error means that the
@@ -99,6 +101,7 @@ func (w *worker) settle(ctx context.Context, tx *sql.Tx, recs []Record, outs []O
 		trouble: v.trouble, err: v.err,
 	}
 	res.oldest, res.oldestNew = oldest(recs)
+	res.first, res.last = recs[0].CreatedAt, recs[len(recs)-1].CreatedAt
 	if len(v.confirmed) > 0 {
 		w.lastConfirm = time.Now()
 	}

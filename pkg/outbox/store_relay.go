@@ -13,17 +13,19 @@ import (
 type scope struct {
 	name  string
 	where string
+	args  []any
 }
 
 // tail is bounded on both sides: with a lower bound alone MariaDB still reads the
 // index from the head. It trails NOW because writers commit late and the app writes
 // whole seconds, and runs ahead of it by the rounding of a whole-second column.
-// everywhere has no bounds.
-var (
-	tail = scope{"tail", `
+// everywhere has no bounds, and the backlog's window (window.go) moves.
+func tail() scope {
+	return scope{name: "tail", where: `
 		AND created_at >= NOW(3) - INTERVAL 3 SECOND AND created_at < NOW(3) + INTERVAL 1 SECOND`}
-	everywhere = scope{"sweep", ""}
-)
+}
+
+func everywhere() scope { return scope{name: "sweep"} }
 
 // pending is the queue: (status, created_at) serves the condition and the order, id
 // being the index's own tail. The index is named because an optimizer that takes the
@@ -49,7 +51,7 @@ type relayStore struct {
 // takes no lock.
 func (s relayStore) waiting(ctx context.Context, where scope) (bool, error) {
 	var one int
-	err := s.db.QueryRowContext(ctx, "SELECT 1"+pending+where.where+" LIMIT 1").Scan(&one)
+	err := s.db.QueryRowContext(ctx, "SELECT 1"+pending+where.where+" LIMIT 1", where.args...).Scan(&one)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -64,7 +66,7 @@ func (s relayStore) waiting(ctx context.Context, where scope) (bool, error) {
 // may be further ones.
 func (s relayStore) claim(ctx context.Context, tx *sql.Tx, where scope, limit, maxBytes int) (recs []Record, more bool, err error) {
 	rows, err := tx.QueryContext(ctx, claimColumns+pending+where.where+`
-		ORDER BY created_at, id LIMIT ?`+s.locking, limit)
+		ORDER BY created_at, id LIMIT ?`+s.locking, append(where.args, limit)...)
 	if err != nil {
 		return nil, false, fmt.Errorf("claim (%s): %w", where.name, err)
 	}

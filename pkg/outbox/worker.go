@@ -20,6 +20,7 @@ type worker struct {
 	beat      func()
 
 	pace        pace
+	window      window
 	size        sizer
 	lastConfirm time.Time
 	// unproven: the last marks were not committed. The next pass makes sure that the
@@ -43,89 +44,104 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
+// look is the result of looking at a part of the queue. If ok is false it met trouble,
+// and wait is how long to back off.
+type look struct {
+	passResult
+	wait time.Duration
+	ok   bool
+}
+
 // step does what is due and returns how long to wait then.
 func (w *worker) step(ctx context.Context) time.Duration {
 	if !w.trust.ValidFor(w.cfg.PublishTimeout) {
 		// The lease is being renewed, or ctx is about to end.
 		return 10 * time.Millisecond
 	}
-	if w.outages > 0 {
-		// One pass from the head tries whether the broker is back.
-		w.pace.backlog = true
-		if wait, ok := w.sweep(ctx, outageRows); !ok {
-			return wait
-		}
-	} else if w.pace.sweepDue(time.Now()) {
-		if wait, ok := w.sweep(ctx, w.cfg.BatchRows); !ok {
-			return wait
+	if w.outages > 0 || w.pace.sweepDue(time.Now()) {
+		if got := w.sweep(ctx); !got.ok {
+			return got.wait
 		}
 	}
-	found, full, wait, ok := w.look(ctx, tail, w.cfg.BatchRows)
-	if !ok {
-		return wait
+	if w.window.open {
+		if got := w.workWindow(ctx); !got.ok {
+			return got.wait
+		}
 	}
-	wait = w.pace.looked(time.Now(), found, full)
-	if w.pace.backlog {
+	got := w.probe(ctx, tail(), w.cfg.BatchRows)
+	if !got.ok {
+		return got.wait
+	}
+	wait := w.pace.looked(time.Now(), got.claimed, got.more)
+	if w.window.open {
 		return 0
 	}
 	return wait
 }
 
-// sweep looks at the whole queue. ok is false when it met trouble; then wait is how
-// long to back off.
-func (w *worker) sweep(ctx context.Context, limit int) (wait time.Duration, ok bool) {
-	began := time.Now()
-	found, full, wait, ok := w.look(ctx, everywhere, limit)
-	if !ok {
-		return wait, false
+// sweep looks at the whole queue. In an outage it is what tries whether the broker is
+// back, with few rows.
+func (w *worker) sweep(ctx context.Context) look {
+	began, limit := time.Now(), w.cfg.BatchRows
+	if w.outages > 0 {
+		limit = outageRows
 	}
-	w.pace.swept(time.Now(), found, full, time.Since(began))
-	if !full {
+	got := w.probe(ctx, everywhere(), limit)
+	if !got.ok {
+		return got
+	}
+	w.suspectZone(ctx, got.passResult)
+	w.pace.swept(time.Now(), got.claimed, time.Since(began))
+	w.window.swept(got.passResult, got.more)
+	if !got.more {
 		w.sweptClean = began
 	}
-	return 0, true
+	return got
 }
 
-// look probes a part of the queue and works on it if anything is there.
-func (w *worker) look(ctx context.Context, where scope, limit int) (found int, full bool, wait time.Duration, ok bool) {
+// probe works on a part of the queue if a look without a transaction finds anything.
+func (w *worker) probe(ctx context.Context, where scope, limit int) look {
 	probeCtx, cancel := context.WithTimeout(ctx, w.cfg.PassTimeout)
 	waiting, err := w.store.waiting(probeCtx, where)
 	cancel()
-	if err != nil {
-		return 0, false, w.databaseTrouble(ctx, err), false
-	}
-	w.state.passed()
-	if !waiting {
-		w.dbErrors = 0
-		if where == everywhere {
-			w.recovered(ctx) // nothing is waiting: nothing can be failing
-		}
-		return 0, false, 0, true
-	}
-	res, err := w.pass(ctx, where, limit)
-	if err != nil {
-		return 0, false, w.databaseTrouble(ctx, err), false
+	switch {
+	case err != nil:
+		return w.databaseTrouble(ctx, err)
+	case waiting:
+		return w.try(ctx, where, limit)
 	}
 	w.dbErrors = 0
+	w.state.passed()
+	if where.name == everywhere().name {
+		w.recovered(ctx) // nothing is waiting: nothing can be failing
+	}
+	return look{ok: true}
+}
+
+// try runs a pass and keeps the books on what it met.
+func (w *worker) try(ctx context.Context, where scope, limit int) look {
+	res, err := w.pass(ctx, where, limit)
+	if err != nil {
+		return w.databaseTrouble(ctx, err)
+	}
+	w.dbErrors = 0
+	w.state.passed()
 	w.metrics.passes.WithLabelValues(where.name).Inc()
 	if res.confirmed > 0 {
 		w.state.confirmed()
 	}
-	if where == everywhere {
-		w.suspectZone(ctx, res)
-	}
 	if res.trouble != Confirmed {
-		return res.claimed, res.more, w.brokerTrouble(ctx, res), false
+		return w.brokerTrouble(ctx, res)
 	}
 	if res.claimed > 0 {
 		w.recovered(ctx)
 	}
-	return res.claimed, res.more, 0, true
+	return look{passResult: res, ok: true}
 }
 
 // brokerTrouble records a pass that left rows untouched and returns the wait before
 // the next one. A batch of which a part was confirmed starts the waits anew.
-func (w *worker) brokerTrouble(ctx context.Context, res passResult) time.Duration {
+func (w *worker) brokerTrouble(ctx context.Context, res passResult) look {
 	if res.confirmed > 0 {
 		w.outages = 0
 	}
@@ -134,7 +150,7 @@ func (w *worker) brokerTrouble(ctx context.Context, res passResult) time.Duratio
 	w.metrics.failing(res.trouble, res.oldest)
 	w.logs.warn(ctx, "publish-failing", res.err,
 		"publishing fails ("+res.trouble.String()+"): no event is touched, all of them will be sent when the broker is back")
-	return backoff.Policy{Base: outageBase, Max: w.cfg.OutageMax}.Delay(w.outages)
+	return look{passResult: res, wait: backoff.Policy{Base: outageBase, Max: w.cfg.OutageMax}.Delay(w.outages)}
 }
 
 func (w *worker) recovered(ctx context.Context) {
@@ -148,18 +164,18 @@ func (w *worker) recovered(ctx context.Context) {
 }
 
 // databaseTrouble records a failed statement and returns the wait before the next.
-func (w *worker) databaseTrouble(ctx context.Context, err error) time.Duration {
+func (w *worker) databaseTrouble(ctx context.Context, err error) look {
 	if errors.Is(err, errLate) {
 		w.metrics.late.Inc()
 		w.logs.warn(ctx, "late", err, "the process stood still in a pass")
-		return 0
+		return look{}
 	}
 	if ctx.Err() != nil {
-		return 0 // the stop, not the database
+		return look{} // the stop, not the database
 	}
 	w.dbErrors++
 	w.metrics.databaseErrors.Inc()
 	w.state.databaseFailing(err)
 	w.logs.warn(ctx, "database", err, "relay cannot work on outbox_event, it tries again")
-	return backoff.Policy{Base: outageBase, Max: w.cfg.OutageMax}.Delay(w.dbErrors)
+	return look{wait: backoff.Policy{Base: outageBase, Max: w.cfg.OutageMax}.Delay(w.dbErrors)}
 }

@@ -72,7 +72,7 @@ func (w *worker) suspectZone(ctx context.Context, res passResult) {
 // It is for start-up: a missing column or index is an error here rather than one per
 // pass, and a suspected zone is named.
 func (s *Store) CheckStart(ctx context.Context) (Zone, error) {
-	if _, err := (relayStore{db: s.db}).waiting(ctx, tail); err != nil {
+	if _, err := (relayStore{db: s.db}).waiting(ctx, tail()); err != nil {
 		return Zone{}, fmt.Errorf("outbox_event is not as required, run `relay migrate`: %w", err)
 	}
 	return s.CheckZone(ctx)
