@@ -55,6 +55,10 @@ lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, over all modules
 tidy-check: ## each module stands alone and is tidy; all agree on versions
 	@tools/tidy-check.sh $(MODULES)
 
+.PHONY: catalogue
+catalogue: ## rewrite the list of configuration keys and its page in docs
+	@go run ./dev/cmd/catalogue
+
 .PHONY: demo
 demo: deps ## the whole system on this machine, one story from row to effect
 	@go run ./dev/cmd/stack demo
