@@ -109,6 +109,7 @@ func scenarios() []scenario {
 		{name: "HandlerLongerThanLease", run: handlerLongerThanLease},
 		{name: "PoliteStop", run: politeStop},
 		{name: "StopIdleBusyTwice", run: stopIdleBusyTwice},
+		{name: "StopWhileUnreachable", run: stopWhileUnreachable},
 		{name: "DrainTimeIsOver", run: drainTimeIsOver},
 		{name: "MemberDiesSilently", run: memberDiesSilently},
 		{name: "MembersComeAndGo", run: membersComeAndGo},

@@ -79,6 +79,33 @@ func stopIdleBusyTwice(s *scene) {
 	p.subscribe(eventbus.Subscription{Group: busy.group}, got.done).connected().end()
 }
 
+// A member can stop while its broker is away, with finished and unfinished events in
+// hand; what the broker could not be told is delivered again.
+func stopWhileUnreachable(s *scene) {
+	p, other := s.process(), s.process()
+	group := s.group("away")
+	msgs := s.messages(40, tagA)
+	other.publish(msgs...)
+	var first, second seen
+	end := make(chan struct{})
+	sub := p.subscribe(eventbus.Subscription{Group: group}, func(ctx context.Context, d eventbus.Delivery) eventbus.Outcome {
+		first.add(d)
+		<-end
+		return eventbus.Done()
+	})
+	s.eventually("handlers run", func() bool { return first.count() == 4 })
+	p.link.Cut()
+	close(end)
+	time.Sleep(100 * time.Millisecond)
+	sub.end()
+	if sub.err != nil {
+		s.Errorf("Subscribe returned %v", sub.err)
+	}
+	other.subscribe(eventbus.Subscription{Group: group}, second.done)
+	s.eventually("another member gets all that the broker does not know to be done", func() bool { return second.hasAll(msgs) })
+	s.noBacklog(other, group)
+}
+
 // Handlers that are still at work when the drain time is over are cancelled, and that
 // costs the event no attempt.
 func drainTimeIsOver(s *scene) {

@@ -1,6 +1,7 @@
 package redisstreams
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -79,15 +80,22 @@ func commandClient(cfg Config) (redis.UniversalClient, error) {
 }
 
 // readClient is for one subscription's blocking reads: a read holds its connection
-// for the whole BLOCK, which must not starve acknowledgements, and closing the client
-// is the only way to end a read early.
-func readClient(cfg Config) (redis.UniversalClient, error) {
+// for the whole BLOCK, which must not starve acknowledgements. connected is told the
+// server's id of each new connection, by which a read can be ended early.
+func readClient(cfg Config, connected func(id int64)) (redis.UniversalClient, error) {
 	o, err := options(cfg)
 	if err != nil {
 		return nil, err
 	}
 	o.ContextTimeoutEnabled = true
-	o.PoolSize = 2
+	o.PoolSize = 1
 	o.ReadBufferSize = 256 << 10
+	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+		// A server or a proxy that does not tell is no reason not to read from it.
+		if id, err := cn.ClientID(ctx).Result(); err == nil {
+			connected(id)
+		}
+		return nil
+	}
 	return redis.NewUniversalClient(o), nil
 }

@@ -47,7 +47,7 @@ type fetcher struct {
 // reading a handful at a time costs more than the handlers do.
 func (f *fetcher) waitFree(ctx context.Context) int {
 	most := f.sub.Concurrency
-	free := most - f.flights.openCount()
+	free := f.flights.room(most)
 	if free > most/2 {
 		return free
 	}
@@ -60,7 +60,7 @@ func (f *fetcher) waitFree(ctx context.Context) int {
 	for {
 		select {
 		case <-f.flights.freed:
-			if free = most - f.flights.openCount(); free > most/2 {
+			if free = f.flights.room(most); free > most/2 {
 				return free
 			}
 			if free > 0 && wait > time.Millisecond {
@@ -68,7 +68,7 @@ func (f *fetcher) waitFree(ctx context.Context) int {
 				timeout.Reset(wait)
 			}
 		case <-timeout.C:
-			return max(0, most-f.flights.openCount())
+			return f.flights.room(most)
 		case <-ctx.Done():
 			return 0
 		}
@@ -181,7 +181,7 @@ func (m *member) hand(ctx context.Context, wanted []*flight) {
 		case <-ctx.Done():
 			for _, rest := range wanted[i:] {
 				m.flights.finish(rest)
-				m.settled <- settlement{fl: rest, count: undelivered(rest.count)}
+				m.outcomes.put(settlement{fl: rest, count: undelivered(rest.count)})
 			}
 			return
 		}

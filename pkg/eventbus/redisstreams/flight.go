@@ -29,7 +29,7 @@ type flights struct {
 	byID map[string]*flight
 	// open counts those whose callback has not returned: buffered or running.
 	open int
-	// freed has a token after open shrank.
+	// freed has a token after there became more room.
 	freed chan struct{}
 }
 
@@ -67,25 +67,35 @@ func (f *flights) finish(fl *flight) {
 	fl.cancel = nil
 	f.open--
 	f.mu.Unlock()
+	f.wake()
+}
+
+// drop forgets flights that the server is done with.
+func (f *flights) drop(fls ...*flight) {
+	f.mu.Lock()
+	for _, fl := range fls {
+		delete(f.byID, fl.id)
+	}
+	f.mu.Unlock()
+	f.wake()
+}
+
+func (f *flights) wake() {
 	select {
 	case f.freed <- struct{}{}:
 	default:
 	}
 }
 
-// drop forgets flights that the server is done with.
-func (f *flights) drop(fls ...*flight) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, fl := range fls {
-		delete(f.byID, fl.id)
-	}
-}
+// unsettledMost is how many finished messages may wait for the server to hear of
+// them, beside those of a full set of workers, before no more are taken into hand.
+const unsettledMost = 1024
 
-func (f *flights) openCount() int {
+// room is how many more messages may be taken into hand for that many workers.
+func (f *flights) room(workers int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.open
+	return max(0, min(workers-f.open, workers+unsettledMost-len(f.byID)))
 }
 
 func (f *flights) has(id string) bool {

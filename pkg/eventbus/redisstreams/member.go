@@ -42,10 +42,11 @@ type member struct {
 	handle driver.Handle
 	log    *zerolog.Logger
 	read   redis.UniversalClient
+	readID atomic.Int64 // the server's id of the reading connection, 0 unknown
 
-	flights *flights
-	work    chan *flight
-	settled chan settlement
+	flights  *flights
+	work     chan *flight
+	outcomes *outcomes
 	// due wakes retake: something was parked here.
 	due chan struct{}
 	// suspect is set when an answer that may have handed out messages was lost.
@@ -67,18 +68,18 @@ func (d *Driver) Run(ctx context.Context, sub driver.Subscription, handle driver
 	if d.closed.Load() {
 		return fmt.Errorf("receive %s: %w", sub.Group, driver.ErrClosed)
 	}
-	read, err := readClient(d.cfg)
-	if err != nil {
-		return fmt.Errorf("%w: %w", driver.ErrHalted, err)
-	}
-	defer func() { _ = read.Close() }() // closed twice is an error without meaning
 	sub = withDefaults(sub)
 	m := &member{
 		d: d, sub: sub, keys: k, name: memberName(), tags: tagSet(sub.Tags), handle: handle,
-		log: zerolog.Ctx(ctx), read: read, flights: newFlights(),
-		work: make(chan *flight), settled: make(chan settlement, sub.Concurrency),
+		log: zerolog.Ctx(ctx), flights: newFlights(),
+		work: make(chan *flight), outcomes: newOutcomes(),
 		due: make(chan struct{}, 1), halted: make(chan struct{}),
 	}
+	m.read, err = readClient(d.cfg, m.readID.Store)
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrHalted, err)
+	}
+	defer func() { _ = m.read.Close() }() // closed twice is an error without meaning
 	return m.run(ctx)
 }
 
@@ -143,7 +144,11 @@ func (m *member) run(ctx context.Context) error {
 	defer stopHandling()
 
 	var takers, workers, settler, keeper sync.WaitGroup
-	takers.Go(func() { m.fetch(taking) })
+	fetched := make(chan struct{})
+	takers.Go(func() {
+		defer close(fetched)
+		m.fetch(taking)
+	})
 	takers.Go(func() { m.retake(taking) })
 	for range m.sub.Concurrency {
 		workers.Go(func() { m.runWork(handling) })
@@ -156,7 +161,7 @@ func (m *member) run(ctx context.Context) error {
 	case <-m.halted:
 	}
 	stopTaking()
-	_ = m.read.Close() // the only way to end a blocking read early
+	m.endRead(serving, fetched)
 	takers.Wait()
 	close(m.work)
 
@@ -170,7 +175,7 @@ func (m *member) run(ctx context.Context) error {
 	drained.Stop()
 	<-released
 
-	close(m.settled)
+	m.outcomes.close()
 	late := time.AfterFunc(stopTimeout, stopServing)
 	settler.Wait()
 	late.Stop()
@@ -184,6 +189,33 @@ func (m *member) run(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", driver.ErrHalted, m.haltCause)
 	default:
 		return nil
+	}
+}
+
+// endRead ends the read that is under way. The server is asked to answer it: a
+// connection that is just closed may still be served a message which nobody sees, and
+// which only the lease would bring back. Closing is what is left when the server does
+// not answer.
+func (m *member) endRead(ctx context.Context, fetched <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, m.d.cfg.Block)
+	defer cancel()
+	_, cluster := m.d.cmd.(*redis.ClusterClient) // ids are of one node, and which is not known here
+	for {
+		if id := m.readID.Load(); id != 0 && !cluster {
+			// Asked again, since the read may be on its way to the server.
+			if err := m.d.cmd.ClientUnblock(ctx, id).Err(); err != nil {
+				m.failed("unblock", err)
+			}
+		}
+		select {
+		case <-fetched:
+			return
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			_ = m.read.Close()
+			<-fetched
+			return
+		}
 	}
 }
 
@@ -214,7 +246,7 @@ func (m *member) runFlight(handling context.Context, fl *flight) {
 	}
 	out := m.handle(ctx, fl.d)
 	m.flights.finish(fl)
-	m.settled <- m.settlement(handling, fl, out)
+	m.outcomes.put(m.settlement(handling, fl, out))
 }
 
 // settlement decides what the server is to be told.

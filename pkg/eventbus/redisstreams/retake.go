@@ -78,7 +78,7 @@ func (m *member) waitDue(ctx context.Context, d time.Duration) {
 }
 
 func (m *member) retakeCount() int {
-	return min(max(1, m.sub.Concurrency-m.flights.openCount()), maxRetake)
+	return min(max(1, m.flights.room(m.sub.Concurrency)), maxRetake)
 }
 
 // unpark takes what is due and returns how long nothing more will be.

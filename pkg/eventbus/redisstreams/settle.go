@@ -3,6 +3,7 @@ package redisstreams
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,37 +23,58 @@ type settlement struct {
 // maxSettle bounds one round of settlements.
 const maxSettle = 512
 
+// outcomes is the queue of settlements. Putting never blocks: while the server does not
+// answer, workers and the fetch loop must go on to notice it and to stop. Its length
+// is bounded by how much fetch takes into hand.
+type outcomes struct {
+	mu     sync.Mutex
+	ready  sync.Cond
+	items  []settlement
+	closed bool
+}
+
+func newOutcomes() *outcomes {
+	o := &outcomes{}
+	o.ready.L = &o.mu
+	return o
+}
+
+func (o *outcomes) put(s settlement) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.items = append(o.items, s)
+	o.ready.Signal()
+}
+
+// close lets take return what is left and then nothing.
+func (o *outcomes) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.ready.Signal()
+}
+
+// take waits for settlements and returns up to maxSettle; none after close.
+func (o *outcomes) take() []settlement {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.items) == 0 && !o.closed {
+		o.ready.Wait()
+	}
+	n := min(len(o.items), maxSettle)
+	batch := slices.Clone(o.items[:n])
+	o.items = slices.Delete(o.items, 0, n)
+	return batch
+}
+
 // settle tells the server what became of the messages, as many at once as have come
-// together while the last round was under way. It ends when settled is closed and
+// together while the last round was under way. It ends when the queue is closed and
 // everything is told, or when ctx ends; what is untold then is redelivered.
 func (m *member) settle(ctx context.Context) {
 	again := backoff.Policy{Base: 50 * time.Millisecond, Max: time.Second}
-	var batch []settlement
-	for {
-		s, ok := <-m.settled
-		if !ok {
-			return
-		}
-		batch = append(batch[:0], s)
-	more:
-		for len(batch) < maxSettle {
-			select {
-			case s, ok := <-m.settled:
-				if !ok {
-					break more
-				}
-				batch = append(batch, s)
-			default:
-				break more
-			}
-		}
+	for batch := m.outcomes.take(); len(batch) > 0; batch = m.outcomes.take() {
 		for failures := 1; !m.tell(ctx, batch); failures++ {
 			if !backoff.Sleep(ctx, again.Delay(failures)) {
-				// Nobody will be told: keep the workers from blocking.
-				m.discard(batch)
-				for s := range m.settled {
-					m.discard([]settlement{s})
-				}
 				return
 			}
 		}

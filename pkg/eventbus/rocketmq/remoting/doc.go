@@ -35,5 +35,8 @@
 // ErrTopicMissing: the name servers know no such topic. ErrDenied (which is an
 // ErrRefused too): wrong key, or no permission. Any other refusal is an
 // ErrRefused; Refusal has its code. A managed cluster may refuse some codes to its
-// tenants, so a figure that could not be learned is unknown, and never zero.
+// tenants, so a figure that could not be learned is unknown, and never zero. Version
+// 4 lets any known key ask for offsets; version 5 wants the permission GET on topic
+// and group for it, which neither publishing nor consuming needs. The age of a
+// message and the members of a group take the permission to consume on both.
 package remoting
