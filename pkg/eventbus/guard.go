@@ -122,7 +122,9 @@ func (g *guard) run(ctx context.Context, d Delivery) Outcome {
 	result := make(chan Outcome, 1)
 	go func() { // ends when the handler does; slots bounds how many do not
 		defer func() { <-g.slots }()
-		result <- g.call(ctx, d)
+		out := Retry(errors.New("handler ended its goroutine instead of returning"))
+		defer func() { result <- out }() // also when the goroutine is ended under us
+		out = g.call(ctx, d)
 	}()
 	select {
 	case out := <-result:
@@ -161,10 +163,10 @@ func (g *guard) call(ctx context.Context, d Delivery) (out Outcome) {
 			return
 		}
 		v := recover()
-		err := errors.New("handler ended its goroutine instead of returning")
-		if v != nil {
-			err = panicError(v)
+		if v == nil {
+			return // the goroutine ends; run says so
 		}
+		err := panicError(v)
 		g.bus.metrics.panics.WithLabelValues(g.sub.Group).Inc()
 		zerolog.Ctx(ctx).Error().Err(err).Bytes("stack", debug.Stack()).Msg("handler panicked")
 		out = Retry(err)
