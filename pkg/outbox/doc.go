@@ -56,12 +56,18 @@
 //
 // Marked rows leave delete-marked entries at the head of the index (status,
 // created_at), which every scan from the head walks over until the server has purged
-// them. So the relay looks at the tail, the last seconds before NOW, every 1 to 3 ms
-// while events arrive and up to every 100 ms when none do, by a plain SELECT without a
-// transaction. Rows that appear further down (committed late, requeued, written by a
-// clock that is behind, waiting from an outage) are found by a sweep without bounds:
-// every second while it finds rows, every five otherwise. Correctness rests on the
-// sweep alone; the tail is about speed.
+// them. So the relay looks at three places:
+//
+//   - the tail, the last seconds before NOW, every 1 to 3 ms while events arrive and up
+//     to every 100 ms when none do, by a plain SELECT without a transaction;
+//   - the whole queue, by a sweep without bounds: every second while it finds rows, every
+//     five otherwise, and never more than a fifth of the time. It finds what appears
+//     further down: committed late, requeued, backed off, written by a clock that is
+//     behind;
+//   - a backlog, when a sweep comes back full: by a window with both bounds that moves
+//     from the oldest row to the tail, while the tail goes on beside it.
+//
+// Correctness rests on the sweep alone; tail and window are about speed.
 //
 // # Failures
 //

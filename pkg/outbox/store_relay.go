@@ -25,7 +25,9 @@ func tail() scope {
 		AND created_at >= NOW(3) - INTERVAL 3 SECOND AND created_at < NOW(3) + INTERVAL 1 SECOND`}
 }
 
-func everywhere() scope { return scope{name: "sweep"} }
+func everywhere() scope { return scope{name: sweepName} }
+
+const sweepName = "sweep"
 
 // pending is the queue: (status, created_at) serves the condition and the order, id
 // being the index's own tail. The index is named because an optimizer that takes the
@@ -127,8 +129,8 @@ func (s relayStore) markRetry(ctx context.Context, tx *sql.Tx, f failure) (lost 
 	return checkMarked(res, err, 1)
 }
 
-// proveWritable changes one claimed row, so that a server that takes no writes says so
-// before a batch is sent that could then not be marked.
+// proveWritable changes one claimed row, so that a server that takes no marks (a full
+// disk, a trigger) says so before a batch is sent that could then not be marked.
 func (s relayStore) proveWritable(ctx context.Context, tx *sql.Tx, id string) error {
 	res, err := tx.ExecContext(ctx, `UPDATE outbox_event SET available_at = NOW(3)
 		WHERE id = ? AND status = 'PENDING'`, id)

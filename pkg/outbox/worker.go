@@ -24,7 +24,7 @@ type worker struct {
 	size        sizer
 	lastConfirm time.Time
 	// unproven: the last marks were not committed. The next pass makes sure that the
-	// server takes writes before it sends.
+	// server takes marks before it sends, or it would send the same batch for ever.
 	unproven bool
 	// outages and dbErrors count failed passes in a row.
 	outages  int
@@ -112,7 +112,7 @@ func (w *worker) probe(ctx context.Context, where scope, limit int) look {
 	}
 	w.dbErrors = 0
 	w.state.passed()
-	if where.name == everywhere().name {
+	if where.name == sweepName {
 		w.recovered(ctx) // nothing is waiting: nothing can be failing
 	}
 	return look{ok: true}

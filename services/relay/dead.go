@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seahub/seahub-mq/pkg/event"
+	"github.com/seahub/seahub-mq/pkg/eventbus"
 	"github.com/seahub/seahub-mq/pkg/outbox"
 )
 
@@ -146,6 +148,14 @@ func deadReplayCommand(t *tools) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// replay sends a dead letter again, as it was.
+func (p publisher) replay(ctx context.Context, dl event.DeadLetter) outbox.Outcome {
+	r := p.bus.PublishBatch(ctx, []eventbus.Message{{
+		Topic: dl.Topic, Tag: dl.Tag, Key: dl.EventID, Body: dl.Body, Headers: dl.Headers,
+	}})[0]
+	return outbox.Outcome{Class: classOf(r.Status), Err: r.Err}
 }
 
 func deadDiscardCommand(t *tools) *cobra.Command {

@@ -35,23 +35,22 @@ func (p publisher) PublishBatch(ctx context.Context, recs []outbox.Record) []out
 	results := p.bus.PublishBatch(ctx, msgs)
 	outs := make([]outbox.Outcome, len(results))
 	for i, r := range results {
-		outs[i] = outbox.Outcome{Class: classes[r.Status], Err: r.Err}
+		outs[i] = outbox.Outcome{Class: classOf(r.Status), Err: r.Err}
 	}
 	return outs
 }
 
-// replay sends a dead letter again, as it was.
-func (p publisher) replay(ctx context.Context, dl event.DeadLetter) outbox.Outcome {
-	r := p.bus.PublishBatch(ctx, []eventbus.Message{{
-		Topic: dl.Topic, Tag: dl.Tag, Key: dl.EventID, Body: dl.Body, Headers: dl.Headers,
-	}})[0]
-	return outbox.Outcome{Class: classes[r.Status], Err: r.Err}
-}
-
-// classes maps what a driver says; what is not in it is Unavailable, the zero value.
-var classes = map[driver.Status]outbox.Class{
-	driver.Confirmed: outbox.Confirmed,
-	driver.Refused:   outbox.Refused,
-	driver.Failed:    outbox.Failed,
-	driver.Throttled: outbox.Throttled,
+// classOf maps what a driver says; what it does not know of is Unavailable.
+func classOf(s driver.Status) outbox.Class {
+	switch s {
+	case driver.Confirmed:
+		return outbox.Confirmed
+	case driver.Refused:
+		return outbox.Refused
+	case driver.Failed:
+		return outbox.Failed
+	case driver.Throttled:
+		return outbox.Throttled
+	}
+	return outbox.Unavailable
 }
