@@ -17,6 +17,15 @@ type (
 	Verdict  = driver.Verdict
 	Result   = driver.Result
 	Status   = driver.Status
+
+	DeadLetter = event.DeadLetter
+)
+
+// The headers that the bus itself reads.
+const (
+	HeaderCountry   = event.HeaderCountry
+	HeaderEnv       = event.HeaderEnv
+	HeaderCreatedAt = event.HeaderCreatedAt
 )
 
 // The verdicts of an Outcome.
@@ -86,5 +95,5 @@ func (f HandlerFunc) Handle(ctx context.Context, d Delivery) Outcome { return f(
 // DeadLetters keeps the events that a group gave up on. StoreDeadLetter returns nil
 // only when the letter is durable; the same letter may be stored more than once.
 type DeadLetters interface {
-	StoreDeadLetter(ctx context.Context, letter event.DeadLetter) error
+	StoreDeadLetter(ctx context.Context, letter DeadLetter) error
 }

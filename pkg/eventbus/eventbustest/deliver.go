@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seahub/seahub-mq/pkg/event"
 	"github.com/seahub/seahub-mq/pkg/eventbus"
 )
 
@@ -139,8 +138,8 @@ func contentUnchanged(s *scene) {
 		{Topic: s.topic, Tag: tagA, Key: "content:binary", Body: binary},
 		{Topic: s.topic, Tag: tagA, Key: "content:big", Body: big},
 		{Topic: s.topic, Tag: tagA, Key: "content:größe-优惠券-🎟", Body: []byte("0"), Headers: map[string]string{
-			event.HeaderAggregateID: "id:4711", event.HeaderCountry: s.room.Country, event.HeaderEnv: s.room.Env,
-			event.HeaderCreatedAt: event.FormatTime(time.Now()), "größe": "优惠券 🎟: \"{}\" 7:x", "long": strings.Repeat("x", 4000)}},
+			"aggregate-id": "id:4711", eventbus.HeaderCountry: s.room.Country, eventbus.HeaderEnv: s.room.Env,
+			eventbus.HeaderCreatedAt: time.Now().UTC().Format(time.RFC3339Nano), "größe": "优惠券 🎟: \"{}\" 7:x", "long": strings.Repeat("x", 4000)}},
 	}
 	p.publish(msgs...)
 	var got seen

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seahub/seahub-mq/pkg/event"
 	"github.com/seahub/seahub-mq/pkg/eventbus"
 )
 
@@ -85,7 +84,7 @@ func alwaysFails(got *seen) eventbus.HandlerFunc {
 func attemptsExhausted(s *scene) {
 	p := s.process()
 	m := s.messages(1, tagA)[0]
-	m.Headers = map[string]string{event.HeaderAggregateID: "agg", event.HeaderOutboxID: "obe1"}
+	m.Headers = map[string]string{"aggregate-id": "agg", "outbox-id": "obe1"}
 	p.publish(m)
 	var got seen
 	group := s.group("exhaust")
@@ -100,7 +99,7 @@ func attemptsExhausted(s *scene) {
 	s.noBacklog(p, group)
 }
 
-func (s *scene) checkLetter(dl event.DeadLetter, group string, m eventbus.Message, attempts int, lastError string) {
+func (s *scene) checkLetter(dl eventbus.DeadLetter, group string, m eventbus.Message, attempts int, lastError string) {
 	s.Helper()
 	if dl.Group != group || dl.Topic != m.Topic || dl.Tag != m.Tag || dl.EventID != m.Key || string(dl.Body) != string(m.Body) {
 		s.Errorf("dead letter is of %s %s %s %s with %d bytes", dl.Group, dl.Topic, dl.Tag, dl.EventID, len(dl.Body))
@@ -181,7 +180,7 @@ func panicAndPoison(s *scene) {
 			var m map[string]int
 			m["x"] = 1
 		}
-		return eventbus.Dead("unreadable", event.ErrPayload)
+		return eventbus.Dead("unreadable", errTry)
 	})
 	p.publish(bad...)
 	p.publish(good...)
@@ -285,7 +284,7 @@ func foreignEventHalts(s *scene) {
 	var got seen
 	sub := p.subscribe(eventbus.Subscription{Group: group, Concurrency: 1}, got.done).connected()
 	foreign := s.messages(1, tagA)[0]
-	foreign.Headers = map[string]string{event.HeaderCountry: "zz"}
+	foreign.Headers = map[string]string{eventbus.HeaderCountry: "zz"}
 	p.publish(foreign)
 	s.eventually("the subscription halts", func() bool { return p.State(group).Halted })
 	if ok, reason := p.State(group).Ready(); ok || !strings.Contains(reason, "zz") {

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/seahub/seahub-mq/pkg/event"
 	"github.com/seahub/seahub-mq/pkg/eventbus"
 )
 
@@ -269,13 +268,13 @@ type letters struct {
 	mu     sync.Mutex
 	broken bool
 	tries  int
-	all    []event.DeadLetter
+	all    []eventbus.DeadLetter
 }
 
 var errStoreDown = errors.New("dead letter store is down")
 
 // StoreDeadLetter implements eventbus.DeadLetters.
-func (l *letters) StoreDeadLetter(_ context.Context, dl event.DeadLetter) error {
+func (l *letters) StoreDeadLetter(_ context.Context, dl eventbus.DeadLetter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tries++
@@ -298,10 +297,10 @@ func (l *letters) tried() int {
 	return l.tries
 }
 
-func (l *letters) list() []event.DeadLetter {
+func (l *letters) list() []eventbus.DeadLetter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]event.DeadLetter(nil), l.all...)
+	return append([]eventbus.DeadLetter(nil), l.all...)
 }
 
 // logBuffer keeps the last lines for a failed scenario.

@@ -10,12 +10,15 @@ import (
 	rocketmq "github.com/apache/rocketmq-client-go/v2"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 
-	"github.com/seahub/seahub-mq/pkg/event"
 	"github.com/seahub/seahub-mq/pkg/eventbus/driver"
 )
 
 // headerPrefix keeps our headers apart from the broker's own properties.
 const headerPrefix = "seahub-"
+
+// aggregateHeader is the header whose value becomes a second message key, so that an
+// operator finds the messages of one aggregate.
+const aggregateHeader = "aggregate-id"
 
 // Send implements driver.Sender: single messages, several at a time.
 func (d *Driver) Send(ctx context.Context, msgs []driver.Message) []driver.Result {
@@ -96,7 +99,7 @@ func newMessage(m *driver.Message) *primitive.Message {
 	out := primitive.NewMessage(m.Topic, bytes.Clone(m.Body))
 	out.WithTag(m.Tag)
 	keys := []string{m.Key}
-	if id := m.Headers[event.HeaderAggregateID]; id != "" && id != m.Key && !strings.Contains(id, " ") {
+	if id := m.Headers[aggregateHeader]; id != "" && id != m.Key && !strings.Contains(id, " ") {
 		keys = append(keys, id)
 	}
 	out.WithKeys(keys)
