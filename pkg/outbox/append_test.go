@@ -302,3 +302,22 @@ func TestDelaysOutOfRangeAreRefused(t *testing.T) {
 	})
 	require.ErrorIs(t, err, outbox.ErrDue)
 }
+
+// One delayed event that outbox_event does not take keeps nobody waiting.
+func TestADelayedEventThatCannotBeMovedIsPutAside(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *box) {
+		b.Exec(t, "ALTER TABLE outbox_event MODIFY aggregate_id VARCHAR(3) NOT NULL") // the app's own idea
+		bad := someEvent("bad")
+		bad.AggregateID = "12345"
+		require.NoError(t, db.InTx(t.Context(), b.gorm, func(tx *gorm.DB) error {
+			_, err := outbox.AppendAfter(t.Context(), tx, 0, append(events("good", 300), bad)...)
+			return err
+		}))
+		m := newMemory()
+		b.startRelay(t, quick(), m)
+		testenv.Eventually(t, soon, "the good ones are out", func() bool { return b.countStatus(t, "PUBLISHED") == 300 })
+		testenv.Eventually(t, soon, "the bad one is kept for a person", func() bool {
+			return b.QueryInt(t, "SELECT COUNT(*) FROM mq_delayed_event WHERE event_id = 'bad' AND due_at > created_at + INTERVAL 30 MINUTE") == 1
+		})
+	})
+}

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,15 +34,18 @@ type metrics struct {
 	delayedRows   prometheus.Gauge
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+// newMetrics registers with reg, which may be nil. A relay that is made again on the same
+// registry goes on with the collectors that are there.
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	r := registrar{reg: reg}
 	counter := func(name, help string) prometheus.Counter {
-		return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "seahub_outbox_" + name, Help: help}))
+		return register(&r, prometheus.NewCounter(prometheus.CounterOpts{Name: "seahub_outbox_" + name, Help: help}))
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "seahub_outbox_" + name, Help: help}))
+		return register(&r, prometheus.NewGauge(prometheus.GaugeOpts{Name: "seahub_outbox_" + name, Help: help}))
 	}
 	histogram := func(name, help string, first float64) prometheus.Histogram {
-		return register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+		return register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "seahub_outbox_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(first, 2, 18),
 		}))
 	}
@@ -64,31 +68,37 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		failedRows:     gauge("failed", "FAILED events, counted up to a cap."),
 		delayedRows:    gauge("delayed", "Events that are due later, counted up to a cap."),
 	}
-	m.failed = register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	m.failed = register(&r, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "seahub_outbox_failed_total", Help: "Events that became FAILED, by reason: refused or attempts.",
 	}, []string{"reason"}))
-	m.passes = register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	m.passes = register(&r, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "seahub_outbox_passes_total", Help: "Passes by the part of the queue that they looked at.",
 	}, []string{"scope"}))
-	m.failingClass = register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	m.failingClass = register(&r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "seahub_outbox_publish_failing", Help: "1 for the class of failure while publishing fails: unavailable, throttled or failed.",
 	}, []string{"class"}))
 	m.failing(Confirmed, 0)
-	return m
+	return m, errors.Join(r.errs...)
 }
 
-// register hands back the collector that is there already, so that a relay can be made
-// again on the same registry.
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
+type registrar struct {
+	reg  prometheus.Registerer
+	errs []error
+}
+
+func register[C prometheus.Collector](r *registrar, c C) C {
+	if r.reg == nil {
 		return c
 	}
-	err := reg.Register(c)
+	err := r.reg.Register(c)
 	var there prometheus.AlreadyRegisteredError
 	if errors.As(err, &there) {
 		if old, ok := there.ExistingCollector.(C); ok {
 			return old
 		}
+	}
+	if err != nil {
+		r.errs = append(r.errs, fmt.Errorf("register a metric: %w", err))
 	}
 	return c
 }

@@ -56,11 +56,15 @@ func NewRelay(cfg Config, d Deps) (*Relay, error) {
 	if d.Pool == nil || d.Leases == nil || d.Publisher == nil {
 		return nil, errors.New("relay: pool, leases and publisher are required")
 	}
+	m, err := newMetrics(d.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
 	r := &Relay{
 		cfg:       cfg,
 		store:     relayStore{db: d.Pool, locking: lockRows},
 		publisher: d.Publisher,
-		metrics:   newMetrics(d.Metrics),
+		metrics:   m,
 		state:     newState(),
 		logs:      newLimitedLog(),
 		beat:      d.Beat,

@@ -62,3 +62,13 @@ func deleteDelayed(ctx context.Context, tx *sql.Tx, ids []string) error {
 	}
 	return nil
 }
+
+// putAside makes a row due later.
+func (s relayStore) putAside(ctx context.Context, id string) error {
+	_, err := s.db.ExecContext(ctx,
+		"UPDATE mq_delayed_event SET due_at = NOW(3) + INTERVAL ? MICROSECOND WHERE id = ?", delayedAside.Microseconds(), id)
+	if err != nil {
+		return fmt.Errorf("put delayed event aside: %w", err)
+	}
+	return nil
+}
