@@ -14,6 +14,7 @@ const (
 	writeEvery = time.Second
 	signOfLife = 10 * time.Second
 	writeTime  = 2 * time.Second
+	keepRows   = 7 * 24 * time.Hour
 )
 
 // figures are what an instance tells of itself. Times are this process's own and
@@ -86,6 +87,9 @@ func (t *Task) RunHealth(ctx context.Context) error {
 			continue
 		}
 		if err := t.writeHealth(ctx, f); err == nil {
+			if written.IsZero() {
+				t.forgetOld(ctx)
+			}
 			written = time.Now()
 		} else if ctx.Err() == nil {
 			t.health.change(func(*figures) {}) // try again at the next tick
@@ -94,6 +98,16 @@ func (t *Task) RunHealth(ctx context.Context) error {
 				zerolog.Ctx(ctx).Warn().Err(err).Str("task", string(t.spec.Name)).Msg("health row cannot be written")
 			}
 		}
+	}
+}
+
+// forgetOld removes rows of processes that are long gone, once per start: each start
+// adds one.
+func (t *Task) forgetOld(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	if err := t.store.forget(ctx, keepRows); err != nil {
+		zerolog.Ctx(ctx).Warn().Err(err).Str("task", string(t.spec.Name)).Msg("old health rows were not removed")
 	}
 }
 

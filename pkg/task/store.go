@@ -54,6 +54,17 @@ func (s *healthStore) write(ctx context.Context, f figures) error {
 	return nil
 }
 
+// forget removes rows of processes that gave no sign of life for age.
+func (s *healthStore) forget(ctx context.Context, age time.Duration) error {
+	_, err := s.db.ExecContext(ctx, `DELETE FROM mq_task_health
+		WHERE task = ? AND country = ? AND role <> ? AND updated_at < NOW(3) - INTERVAL ? MICROSECOND LIMIT 1000`,
+		s.task, s.country, RoleFallback, age.Microseconds())
+	if err != nil {
+		return fmt.Errorf("remove old health rows of task %s: %w", s.task, err)
+	}
+	return nil
+}
+
 // ago is an instant as microseconds before now, NULL for the zero time: NOW(3) minus
 // NULL is NULL.
 func ago(t time.Time) any {

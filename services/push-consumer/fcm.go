@@ -201,8 +201,8 @@ func readKey(path string) (serviceAccount, error) {
 // the token is no longer good, and a waiting caller can leave.
 type tokenSource struct {
 	config jwt.Config
-	ctx    context.Context // carries the HTTP client, which is how oauth2 takes it
-	turn   chan struct{}   // one fetch at a time
+	client *http.Client
+	turn   chan struct{} // one fetch at a time
 	shared atomic.Pointer[accessToken]
 }
 
@@ -217,8 +217,8 @@ func newTokenSource(key serviceAccount, client *http.Client) *tokenSource {
 			Email: key.ClientEmail, PrivateKey: []byte(key.PrivateKey), PrivateKeyID: key.PrivateKeyID,
 			Scopes: []string{fcmScope}, TokenURL: key.TokenURI,
 		},
-		ctx:  context.WithValue(context.Background(), oauth2.HTTPClient, client),
-		turn: make(chan struct{}, 1),
+		client: client,
+		turn:   make(chan struct{}, 1),
 	}
 }
 
@@ -235,7 +235,9 @@ func (s *tokenSource) token(ctx context.Context) (string, error) {
 	if t := s.usable(); t != "" {
 		return t, nil
 	}
-	fetched, err := s.config.TokenSource(s.ctx).Token() // bounded by the client's timeout
+	client := *s.client
+	client.Transport = under{ctx, s.client.Transport}
+	fetched, err := s.config.TokenSource(context.WithValue(ctx, oauth2.HTTPClient, &client)).Token()
 	if err != nil {
 		return "", fmt.Errorf("fetch an access token: %w", withoutBody(err))
 	}
@@ -253,6 +255,38 @@ func (s *tokenSource) usable() string {
 		return ""
 	}
 	return t.value
+}
+
+// under makes requests end with a context; oauth2's own do not.
+type under struct {
+	ctx  context.Context
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (u under) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	stop := context.AfterFunc(u.ctx, func() { cancel(context.Cause(u.ctx)) })
+	resp, err := u.next.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		stop()
+		cancel(err)
+		return nil, err
+	}
+	resp.Body = closing{resp.Body, func() { stop(); cancel(nil) }}
+	return resp, nil
+}
+
+// closing releases a request's context with its body.
+type closing struct {
+	io.ReadCloser
+	release func()
+}
+
+// Close implements io.Closer.
+func (c closing) Close() error {
+	defer c.release()
+	return c.ReadCloser.Close()
 }
 
 // discard forgets a token that was refused, unless it was replaced already.

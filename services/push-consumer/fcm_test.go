@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -188,6 +189,21 @@ func TestUnreachableIsNotAmbiguous(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Equal(t, outside, c.send(ctx, message{Token: "tok"}).class)
+}
+
+func TestTokenFetchEndsWithItsContext(t *testing.T) {
+	hangs := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-hangs }))
+	defer server.Close()
+	defer close(hangs)
+	fake := startFCM(t)
+	c := client(t, fake)
+	c.tokens.config.TokenURL = server.URL
+	began := time.Now()
+	a := sendOne(t, c, "tok")
+	require.Equal(t, outside, a.class)
+	require.Equal(t, "NO_ACCESS_TOKEN", a.code)
+	require.Less(t, time.Since(began), 3*time.Second)
 }
 
 func TestKeyFileErrorsNameTheVariableAndNoSecret(t *testing.T) {

@@ -83,6 +83,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func TestFlipsUnderLoad(t *testing.T) {
 	b := newBench(t, func(c *Config) {
 		c.MaxAttempts, c.OverdueBy, c.PollEvery, c.RetryMax, c.PollBatch = 50, 10*time.Second, 200*time.Millisecond, 2*time.Second, 50
+		c.FCMTimeout = 2 * time.Second
 	})
 	pool, err := b.gdb.DB()
 	require.NoError(t, err)
@@ -126,7 +127,7 @@ func TestFlipsUnderLoad(t *testing.T) {
 		}
 		id := fmt.Sprint("p", total)
 		if total%10 == 0 {
-			b.fcm.BehaveFor(token(id, 0), fcmfake.Behaviour{Kind: fcmfake.Unavailable, RetryAfter: time.Second, Times: 2 + total%7})
+			b.fcm.BehaveFor(token(id, 0), fcmfake.Behaviour{Kind: fcmfake.Unavailable, RetryAfter: time.Second, Times: 2 + total%3})
 		}
 		b.push(t, id, 1+total%2)
 		k.publish(ctx, delivery(t, id, 1), rand.N(300*time.Millisecond))
@@ -143,20 +144,35 @@ func TestFlipsUnderLoad(t *testing.T) {
 		}
 	}
 	require.Len(t, accepted, total+total/2)
-	for token, n := range accepted {
-		require.Equal(t, 1, n, token)
+	repeats := 0
+	for _, n := range accepted {
+		repeats += n - 1
 	}
+	// On a machine that is slower than the client's patience an answer may come too late.
+	unknown := int(b.s.QueryInt(t, "SELECT COUNT(*) FROM mq_push_attempts WHERE state = 'UNKNOWN' AND error_code = 'NO_ANSWER'"))
+	require.LessOrEqual(t, repeats, unknown, "a repeat without an ambiguous answer before it")
 	require.Zero(t, b.s.QueryInt(t, "SELECT COALESCE(SUM(fallback_runs), 0) FROM mq_task_health"))
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	t.Logf("%d pushes; events: %v", total, k.verdicts)
+	t.Logf("%d pushes, %d repeats after %d ambiguous answers; events: %v", total, repeats, unknown, k.verdicts)
 	require.Positive(t, k.verdicts[eventbus.VerdictDone])
 	require.Positive(t, k.verdicts[eventbus.VerdictSkip])
 }
 
-// FCM being down is nothing that a poll could mend: rows wait, nothing trips.
+// FCM being down, refusing or hanging, is nothing that a poll could mend: rows wait,
+// nothing trips.
 func TestFCMDownTripsNoFallback(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.OverdueBy, c.MaxAttempts, c.RetryMax = 2*time.Second, 1000, 500*time.Millisecond })
+	for name, behaviour := range map[string]fcmfake.Behaviour{
+		"refuses": {Kind: fcmfake.Unavailable, RetryAfter: time.Second},
+		"hangs":   {Kind: fcmfake.AmbiguousLate, Delay: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) { fcmDown(t, behaviour) })
+	}
+}
+
+func fcmDown(t *testing.T, down fcmfake.Behaviour) {
+	const pushes = 60
+	b := newBench(t, func(c *Config) { c.OverdueBy, c.MaxAttempts, c.RetryMax = 3*time.Second, 1000, 500*time.Millisecond })
 	pool, err := b.gdb.DB()
 	require.NoError(t, err)
 	_, err = flags.Set(t.Context(), pool, flags.Change{Flag: flags.PushDispatch, Country: "id", Enabled: true, BasisPoints: flags.FullRollout, Who: "t", Why: "t"})
@@ -182,18 +198,18 @@ func TestFCMDownTripsNoFallback(t *testing.T) {
 	loops.Go(func() { _ = tk.RunHealth(ctx) })
 	loops.Go(func() { k.moveDelayed(ctx, t) })
 
-	b.fcm.Behave(fcmfake.Behaviour{Kind: fcmfake.Unavailable, RetryAfter: time.Second})
-	for i := range 30 {
+	b.fcm.Behave(down)
+	for i := range pushes {
 		id := fmt.Sprint("p", i)
 		b.push(t, id, 1)
 		k.publish(ctx, delivery(t, id, 1), 0)
 	}
 	time.Sleep(8 * time.Second)
 	require.Zero(t, b.s.QueryInt(t, "SELECT COALESCE(SUM(fallback_runs), 0) FROM mq_task_health"))
-	require.EqualValues(t, 30, b.s.QueryInt(t, "SELECT COUNT(*) FROM push_messages WHERE status IN ('PENDING', 'SENDING')"))
+	require.EqualValues(t, pushes, b.s.QueryInt(t, "SELECT COUNT(*) FROM push_messages WHERE status IN ('PENDING', 'SENDING')"))
 	b.fcm.Reset()
 	testenv.Eventually(t, 30*time.Second, "all are sent once FCM is back", func() bool {
-		return b.s.QueryInt(t, "SELECT COUNT(*) FROM push_messages WHERE status = 'SENT'") == 30
+		return b.s.QueryInt(t, "SELECT COUNT(*) FROM push_messages WHERE status = 'SENT'") == pushes
 	})
 	require.Zero(t, b.s.QueryInt(t, "SELECT COALESCE(SUM(fallback_runs), 0) FROM mq_task_health"))
 }

@@ -139,7 +139,7 @@ func (d *dispatcher) enterLane(ctx context.Context) (wait time.Duration, open bo
 // overdue meanwhile.
 func (d *dispatcher) putOff(ctx context.Context, id string, wait time.Duration, wake bool, e eventbus.Delivery) eventbus.Outcome {
 	wait += spread(wait)
-	switch err := d.store.postpone(ctx, id, wait, "FCM asked for a slower pace", wake); {
+	switch err := d.store.postpone(ctx, id, wait, laneClosed, wake); {
 	case errors.Is(err, errLeaseLost): // it was not PENDING and due: look why
 		r, err := d.store.whyRefused(ctx, id)
 		if err != nil {
@@ -148,12 +148,15 @@ func (d *dispatcher) putOff(ctx context.Context, id string, wait time.Duration, 
 		return d.refusedOutcome(ctx, id, r, func(w time.Duration) bool { return w > longWait || wake }, e)
 	case err != nil:
 		return retry(err, e.Attempt)
-	case wake:
-		return done("a delayed event brings the push back")
 	}
 	d.metrics.results.WithLabelValues("postponed").Inc()
-	return eventbus.RetryOutside(wait, errors.New("FCM asked for a slower pace"))
+	if wake {
+		return done("a delayed event brings the push back")
+	}
+	return eventbus.RetryOutside(wait, errors.New(laneClosed))
 }
+
+const laneClosed = "FCM is down or asked for a slower pace"
 
 // spread keeps pushes that were put off together from coming back together.
 func spread(wait time.Duration) time.Duration {
@@ -248,17 +251,18 @@ func (d *dispatcher) sendOne(ctx context.Context, p *push, dev device, data map[
 	return a
 }
 
-// paceBy lets an answer slow the lane. Only FCM's own request for a slower pace and a
-// credential that is refused do: a transient refusal is about one message, whose wait
-// grows by itself. One line tells of a spell, however many requests meet it.
+// paceBy lets an answer open, slow or close the lane. One line tells of a spell,
+// however many requests meet it.
 func (d *dispatcher) paceBy(ctx context.Context, a answer) {
 	now := time.Now()
 	switch a.class {
+	case accepted, deadToken, rejected:
+		d.lane.worked()
+		return
 	case throttled, unauthorized:
 		d.lane.slow(now, a.retryAfter)
-	case outside:
-	default:
-		return
+	case transient, outside, ambiguous:
+		d.lane.stumbled(now)
 	}
 	const quiet = 30
 	last := d.laneSaid.Load()

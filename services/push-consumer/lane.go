@@ -11,6 +11,11 @@ const (
 	queueAtMost = 2 * time.Second
 	// recovery is how long the lane takes from a standstill back to its full rate.
 	recovery = time.Minute
+	// stumblesAllowed failures in a row, with no answer of FCM's judgement between them,
+	// close the lane: at first for pauseBase, doubling up to pauseMost.
+	stumblesAllowed = 8
+	pauseBase       = 2 * time.Second
+	pauseMost       = 15 * time.Second
 	// slowdownEvery keeps one spell of refusals, which many requests in flight meet at
 	// once, from counting as many spells.
 	slowdownEvery = time.Second
@@ -18,7 +23,12 @@ const (
 
 // lane paces this process's requests to FCM: so many a second, half as many after each
 // spell of refusals, and growing back from there. It never refuses for longer than FCM
-// asked for. Safe for concurrent use.
+// asked for.
+//
+// It also closes for a few seconds when FCM is down or hangs. Otherwise a hanging FCM
+// would hold every handler for the length of a time-out, and the pushes queueing behind
+// would be overdue for a reason that the poll could not mend; with the lane closed they
+// are put off one by one instead. Safe for concurrent use.
 type lane struct {
 	mu       sync.Mutex
 	most     float64 // requests a second
@@ -27,6 +37,8 @@ type lane struct {
 	closed   time.Time // nothing leaves before
 	raised   time.Time
 	slowedAt time.Time
+	stumbles int           // failures in a row
+	pause    time.Duration // for which they closed the lane last
 }
 
 func newLane(perSecond int) *lane {
@@ -83,6 +95,25 @@ func (l *lane) slow(now time.Time, pause time.Duration) {
 	l.recover(now)
 	l.slowedAt = now
 	l.rate = max(1, l.rate/2)
+}
+
+// worked notes that FCM answers.
+func (l *lane) worked() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stumbles, l.pause = 0, 0
+}
+
+// stumbled notes a request that got no answer, or that FCM could not deal with. Those
+// that were in flight when the lane closed do not close it again.
+func (l *lane) stumbled(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stumbles++; l.stumbles < stumblesAllowed || l.closed.After(now) {
+		return
+	}
+	l.pause = min(max(pauseBase, 2*l.pause), pauseMost)
+	l.closed = now.Add(l.pause)
 }
 
 // recover lets the rate grow with the time that the lane was open.

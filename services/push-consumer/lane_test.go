@@ -50,3 +50,27 @@ func TestLaneSlowsOncePerSpellAndRecovers(t *testing.T) {
 	require.True(t, ok)
 	require.Positive(t, wait)
 }
+
+func TestLaneClosesWhenFCMIsDownAndOpensWithTheFirstAnswer(t *testing.T) {
+	l := newLane(1000)
+	now := l.raised
+	for range stumblesAllowed - 1 {
+		l.stumbled(now)
+	}
+	_, ok := l.enter(now)
+	require.True(t, ok, "a few failures are about a few messages")
+	for _, want := range []time.Duration{2, 4, 8, 15, 15} {
+		for range 20 { // all that were in flight
+			l.stumbled(now)
+		}
+		_, closed := l.state(now)
+		require.Equal(t, want*time.Second, closed)
+		now = now.Add(closed)
+		_, ok := l.enter(now)
+		require.True(t, ok, "somebody has to try")
+	}
+	l.worked()
+	l.stumbled(now)
+	_, ok = l.enter(now)
+	require.True(t, ok)
+}

@@ -47,7 +47,7 @@ func wire(cfg *Config, role *string) func(ctx context.Context, p *service.Proces
 		}
 		fcm, err := newFCM(cfg.FCMEndpoint, cfg.FCMKeyFile, cfg.FCMTimeout)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", service.ErrConfig, err)
 		}
 		p.OnStop("FCM client", func(context.Context) error { fcm.close(); return nil })
 		pollBeat := func() {}
