@@ -124,6 +124,9 @@ func (f *fetcher) prepare(ctx context.Context) error {
 		if err := f.beat(ctx); err != nil {
 			return err
 		}
+		if !f.hadGroup {
+			f.preflight(ctx)
+		}
 		f.ensured, f.hadGroup = true, true
 	}
 	if f.suspect.Swap(false) {

@@ -182,3 +182,17 @@ func TestClientLogIsBounded(t *testing.T) {
 		t.Errorf("the suppressed lines are not counted: %s", out.String())
 	}
 }
+
+func TestUnsafeSettingsAreNamed(t *testing.T) {
+	good := "# Server\r\nredis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nrole:master\r\n"
+	if w := unsafeSettings(parseInfo(good)); len(w) != 0 {
+		t.Errorf("a good server is warned about: %v", w)
+	}
+	if w := unsafeSettings(parseInfo("")); len(w) != 0 {
+		t.Errorf("what is not known is warned about: %v", w)
+	}
+	bad := "redis_version:6.0.16\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:0\r\nrole:slave\r\n"
+	if w := unsafeSettings(parseInfo(bad)); len(w) != 4 {
+		t.Errorf("warnings are %v", w)
+	}
+}
