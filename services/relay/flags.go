@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os/user"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +55,7 @@ func (t flagTools) listCommand(asJSON *bool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the flags of all countries, and which version each running process goes by",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
 				rows, err := flags.List(ctx, pool)
@@ -68,7 +67,7 @@ func (t flagTools) listCommand(asJSON *bool) *cobra.Command {
 					return err
 				}
 				if *asJSON {
-					return printFlagJSON(cmd.OutOrStdout(), map[string]any{"flags": rows, "instances": instances})
+					return printJSON(cmd.OutOrStdout(), map[string]any{"flags": rows, "instances": instances})
 				}
 				return printFlagList(cmd.OutOrStdout(), rows, instances)
 			})
@@ -88,26 +87,26 @@ func printFlagList(w io.Writer, rows []flags.Row, instances []task.Instance) err
 		return nil
 	}
 	_, _ = fmt.Fprintln(w)
-	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(out, "PROCESS\tTASK\tCOUNTRY\tROLE\tGOES BY VERSION\tSEEN")
-	for _, i := range instances {
-		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%d\t%s ago\n", i.Instance, i.Task, i.Country, i.Role, i.FlagVersion, i.Seen.Round(time.Second))
-	}
-	return out.Flush()
+	return table(w, func(out io.Writer) {
+		_, _ = fmt.Fprintln(out, "PROCESS\tTASK\tCOUNTRY\tROLE\tGOES BY VERSION\tSEEN")
+		for _, i := range instances {
+			_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%d\t%s ago\n", i.Instance, i.Task, i.Country, i.Role, i.FlagVersion, i.Seen.Round(time.Second))
+		}
+	})
 }
 
 func printFlagRows(w io.Writer, rows []flags.Row) error {
-	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(out, "FLAG\tCOUNTRY\tSTATE\tROLLOUT\tVERSION\tBINDING FROM\tWHO\tWHY")
-	for _, r := range rows {
-		state := "off"
-		if r.Enabled {
-			state = "on"
+	return table(w, func(out io.Writer) {
+		_, _ = fmt.Fprintln(out, "FLAG\tCOUNTRY\tSTATE\tROLLOUT\tVERSION\tBINDING FROM\tWHO\tWHY")
+		for _, r := range rows {
+			state := "off"
+			if r.Enabled {
+				state = "on"
+			}
+			_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%.2f %%\t%d\t%s\t%s\t%s\n", r.Flag, r.Country, state, float64(r.BasisPoints)/100,
+				r.Version, r.EffectiveAt.Format("2006-01-02 15:04:05 Z07:00"), r.UpdatedBy, r.Reason)
 		}
-		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%.2f %%\t%d\t%s\t%s\t%s\n", r.Flag, r.Country, state, float64(r.BasisPoints)/100,
-			r.Version, r.EffectiveAt.Format("2006-01-02 15:04:05 Z07:00"), r.UpdatedBy, r.Reason)
-	}
-	return out.Flush()
+	})
 }
 
 // setArgs are the options of `relay flags set`.
@@ -130,7 +129,7 @@ Every process acts on it within %s; until then both paths may work on a row, nev
 neither. An explicit false in a process's environment beats what is set here.`, flags.HandOver),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 || (args[1] != "on" && args[1] != "off") {
-				return fmt.Errorf("%w: %s; see `%s --help`", service.ErrUsage, "want FLAG on|off", cmd.CommandPath())
+				return usage(cmd, "want FLAG on|off")
 			}
 			return nil
 		},
@@ -141,11 +140,14 @@ neither. An explicit false in a process's environment beats what is set here.`, 
 			}
 			return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
 				row, err := flags.Set(ctx, pool, change)
+				if errors.Is(err, flags.ErrInvalidChange) {
+					return fmt.Errorf("%w: %w", service.ErrUsage, err)
+				}
 				if err != nil {
 					return err
 				}
 				if *asJSON {
-					return printFlagJSON(cmd.OutOrStdout(), row)
+					return printJSON(cmd.OutOrStdout(), row)
 				}
 				return printFlagRows(cmd.OutOrStdout(), []flags.Row{row})
 			})
@@ -178,11 +180,11 @@ func (t flagTools) change(cmd *cobra.Command, args []string, a setArgs) (flags.C
 	}
 	switch {
 	case strings.TrimSpace(a.reason) == "":
-		return c, fmt.Errorf("%w: --reason is missing: whoever reads the history wants to know why", service.ErrUsage)
+		return c, usage(cmd, "--reason is missing: whoever reads the history wants to know why")
 	case !c.Enabled && cmd.Flags().Changed("percent"):
-		return c, fmt.Errorf("%w: --percent goes with on only", service.ErrUsage)
+		return c, usage(cmd, "--percent goes with on only")
 	case a.percent < 0 || a.percent > 100:
-		return c, fmt.Errorf("%w: --percent %v: from 0 to 100", service.ErrUsage, a.percent)
+		return c, usage(cmd, "--percent %v: from 0 to 100", a.percent)
 	}
 	return c, nil
 }
@@ -195,7 +197,7 @@ func (t flagTools) historyCommand(asJSON *bool) *cobra.Command {
 		Short: "Show who changed a flag, when and why, the latest first",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || limit < 1 {
-				return fmt.Errorf("%w: want one FLAG and a positive limit; see `%s --help`", service.ErrUsage, cmd.CommandPath())
+				return usage(cmd, "want one FLAG and a positive limit")
 			}
 			return nil
 		},
@@ -209,7 +211,7 @@ func (t flagTools) historyCommand(asJSON *bool) *cobra.Command {
 					return err
 				}
 				if *asJSON {
-					return printFlagJSON(cmd.OutOrStdout(), rows)
+					return printJSON(cmd.OutOrStdout(), rows)
 				}
 				return printFlagRows(cmd.OutOrStdout(), rows)
 			})
@@ -218,10 +220,4 @@ func (t flagTools) historyCommand(asJSON *bool) *cobra.Command {
 	cmd.Flags().StringVar(&country, "country", "", "country of the flag (default: SEAHUB_COUNTRY)")
 	cmd.Flags().IntVar(&limit, "limit", 20, "most changes to show")
 	return cmd
-}
-
-func printFlagJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }
