@@ -80,7 +80,9 @@ func TestGoldenPayloads(t *testing.T) {
 	require.NoError(t, err)
 	retried, err := event.PushRetried("pm1k2j3h4", 2)
 	require.NoError(t, err)
-	for name, e := range map[string]event.Event{"push_dispatch": first, "push_retry": retried} {
+	coupon, err := event.CouponExpired("u7h3k", "uc9x2m4")
+	require.NoError(t, err)
+	for name, e := range map[string]event.Event{"push_dispatch": first, "push_retry": retried, "coupon_expire": coupon} {
 		got, err := json.MarshalIndent(map[string]any{
 			"event_id": e.EventID, "event_type": e.Type, "aggregate_type": e.AggregateType,
 			"aggregate_id": e.AggregateID, "payload": e.Payload,
@@ -120,6 +122,17 @@ func TestDecodePushDispatch(t *testing.T) {
 	require.Equal(t, "9007199254740993", p.PushID)
 	for _, body := range []string{``, `[]`, `{}`, `{"pushId":""}`, `{"pushId":7}`, `"hunter2"`} {
 		_, err := event.DecodePushDispatch([]byte(body))
+		require.ErrorIs(t, err, event.ErrPayload, body)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
+func TestDecodeCouponExpire(t *testing.T) {
+	p, err := event.DecodeCouponExpire([]byte(`{"userCouponId":"9007199254740993","userId":"u1","later":[]}`))
+	require.NoError(t, err)
+	require.Equal(t, event.CouponExpirePayload{UserCouponID: "9007199254740993", UserID: "u1"}, p)
+	for _, body := range []string{``, `[]`, `{}`, `{"userId":"u1"}`, `{"userCouponId":9007199254740993}`, `"hunter2"`} {
+		_, err := event.DecodeCouponExpire([]byte(body))
 		require.ErrorIs(t, err, event.ErrPayload, body)
 		require.NotContains(t, err.Error(), "hunter2")
 	}

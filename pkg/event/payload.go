@@ -22,6 +22,19 @@ func PushRetried(pushID string, attempt int) (Event, error) {
 	return build(PushRetryEventID(pushID, attempt), PushDispatch, "push_task", pushID, PushDispatchPayload{PushID: pushID})
 }
 
+// CouponExpirePayload asks for the expiry of one user_coupons row, if it is still due
+// by then. UserCouponID is the row's id, not that of the coupon that it was issued from.
+type CouponExpirePayload struct {
+	UserCouponID string `json:"userCouponId"`
+	UserID       string `json:"userId"`
+}
+
+// CouponExpired builds the event of a user_coupons row whose time has come.
+func CouponExpired(userID, userCouponID string) (Event, error) {
+	return build(CouponExpireEventID(userID, userCouponID), CouponExpire, "user_coupon", userCouponID,
+		CouponExpirePayload{UserCouponID: userCouponID, UserID: userID})
+}
+
 func build(eventID string, t Type, aggregateType, aggregateID string, payload any) (Event, error) {
 	body, err := json.Marshal(payload)
 	if err != nil {
@@ -45,6 +58,18 @@ func DecodePushDispatch(body []byte) (PushDispatchPayload, error) {
 	}
 	if p.PushID == "" {
 		return p, fmt.Errorf("%w: PUSH_DISPATCH has no pushId", ErrPayload)
+	}
+	return p, nil
+}
+
+// DecodeCouponExpire reads a COUPON_EXPIRE payload, unknown fields ignored.
+func DecodeCouponExpire(body []byte) (CouponExpirePayload, error) {
+	var p CouponExpirePayload
+	if err := json.Unmarshal(body, &p); err != nil {
+		return p, fmt.Errorf("%w: COUPON_EXPIRE is not the expected JSON object (%d bytes)", ErrPayload, len(body))
+	}
+	if p.UserCouponID == "" {
+		return p, fmt.Errorf("%w: COUPON_EXPIRE has no userCouponId", ErrPayload)
 	}
 	return p, nil
 }

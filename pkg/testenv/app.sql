@@ -35,3 +35,19 @@ CREATE TABLE user_devices (
   PRIMARY KEY (id),
   KEY idx_user_active (user_id, active)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- The expiry scan relies on idx_status_expires: it reads one status at a time in the
+-- order (expires_at, id). An index on (status, expires_at) serves as well, since
+-- InnoDB appends the primary key.
+CREATE TABLE user_coupons (
+  id         VARCHAR(64) NOT NULL,
+  user_id    VARCHAR(64) NOT NULL,
+  coupon_id  VARCHAR(64) NOT NULL,
+  status     VARCHAR(16) NOT NULL DEFAULT 'ISSUED' COMMENT 'CLAIMABLE ISSUED ACTIVE USED EXPIRED',
+  expires_at DATETIME(3) NOT NULL,
+  created_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  updated_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3),
+  PRIMARY KEY (id),
+  KEY idx_status_expires (status, expires_at, id),
+  KEY idx_user (user_id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
