@@ -177,8 +177,7 @@ func panicAndPoison(s *scene) {
 		case '0':
 			panic(secret)
 		case '1':
-			var m map[string]int
-			m["x"] = 1
+			_ = d.Body[len(d.Body)+d.Attempt]
 		}
 		return eventbus.Dead("unreadable", errTry)
 	})
