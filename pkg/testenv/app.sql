@@ -51,3 +51,39 @@ CREATE TABLE user_coupons (
   KEY idx_status_expires (status, expires_at, id),
   KEY idx_user (user_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- id is derived from the three key columns (SHA-256, as the app derives its order
+-- ids). Money is text as the platform sends it; commissions are basis points. pinned
+-- and operator_note belong to people: the sync never writes them.
+CREATE TABLE tiktok_partner_campaign_products (
+  id                    VARCHAR(64)   NOT NULL,
+  country               VARCHAR(16)   NOT NULL,
+  campaign_id           VARCHAR(32)   NOT NULL,
+  product_id            VARCHAR(32)   NOT NULL,
+  title                 VARCHAR(512)  NOT NULL,
+  main_image_url        VARCHAR(1024) NOT NULL,
+  shop_name             VARCHAR(255)  NOT NULL,
+  category_id           VARCHAR(32)   NOT NULL,
+  category_name         VARCHAR(255)  NOT NULL,
+  lowest_price          VARCHAR(32)   NOT NULL,
+  highest_price         VARCHAR(32)   NOT NULL,
+  currency              VARCHAR(8)    NOT NULL,
+  total_commission_bp   INT           NOT NULL,
+  creator_commission_bp INT           NOT NULL,
+  partner_commission_bp INT           NOT NULL,
+  open_commission_bp    INT           NOT NULL,
+  inventory             BIGINT        NOT NULL,
+  sales                 BIGINT        NOT NULL,
+  review_status         VARCHAR(32)   NOT NULL,
+  available             TINYINT(1)    NOT NULL,
+  active                TINYINT(1)    NOT NULL DEFAULT 1 COMMENT '0: gone from the campaign',
+  share_link            VARCHAR(512)  NULL,
+  link_status           VARCHAR(16)   NOT NULL DEFAULT 'UNKNOWN' COMMENT 'VALID INVALID UNKNOWN',
+  link_checked_at       DATETIME(3)   NULL,
+  pinned                TINYINT(1)    NOT NULL DEFAULT 0,
+  operator_note         VARCHAR(255)  NULL,
+  created_at            DATETIME(3)   NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  updated_at            DATETIME(3)   NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  PRIMARY KEY (id),
+  UNIQUE KEY uk_campaign_product (country, campaign_id, product_id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
