@@ -296,6 +296,7 @@ func TestStartNamesAMissingColumn(t *testing.T) {
 
 // A writer in another zone is noticed while the relay runs, too.
 func TestARunningRelaySuspectsALateZone(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, testenv.MariaDB(t), "+00:00")
 	reg := prometheus.NewRegistry()
 	m := newMemory()

@@ -107,6 +107,7 @@ func newCuttingProxy(t testing.TB, target, word string, cuts *atomic.Int64) (add
 // A server that takes no writes any more (a demoted primary) would have the relay send
 // the same batch for ever: it sends it once at most, and then makes sure before it sends.
 func TestAServerThatTurnsReadOnlyCausesNoStorm(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		schema   func(t testing.TB, options ...testenv.Options) *testenv.Schema
@@ -144,6 +145,7 @@ func TestAServerThatTurnsReadOnlyCausesNoStorm(t *testing.T) {
 
 // The same for marks that fail for whatever other reason: a full disk, a trigger.
 func TestMarksThatFailCauseNoStorm(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, testenv.MariaDB(t), "+00:00")
 	b.append(t, events("e", 50)...)
 	b.Exec(t, "CREATE TRIGGER broken BEFORE UPDATE ON outbox_event FOR EACH ROW SIGNAL SQLSTATE '45000'")
@@ -181,6 +183,7 @@ func TestStopsLeaveNoTransactionOpen(t *testing.T) {
 // The lease is taken away while a batch is on its way: the pass is given up, the row
 // locks have kept others off, and the relay works again once it has the lease.
 func TestTheLeaseIsTakenAway(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, testenv.MariaDB(t), "+00:00")
 	b.append(t, events("e", 10)...)
 	gate, holding := make(chan struct{}), make(chan struct{}, 100)

@@ -86,6 +86,7 @@ func TestTwoRelaysOnMySQL(t *testing.T) {
 }
 
 func TestKilledInMidBatch(t *testing.T) {
+	t.Parallel()
 	testenv.SQLServers(t, func(t *testing.T, schema *testenv.Schema) {
 		s := newStage(t, schema)
 		first := s.named("first")
@@ -111,6 +112,7 @@ func TestKilledInMidBatch(t *testing.T) {
 }
 
 func TestFrozenInMidBatch(t *testing.T) {
+	t.Parallel()
 	testenv.SQLServers(t, func(t *testing.T, schema *testenv.Schema) {
 		s := newStage(t, schema)
 		first := s.named("first")
@@ -154,6 +156,7 @@ func (s *stage) checksum(t testing.TB) int64 {
 // The server must notice that nobody reads: wait_timeout does not count in the middle
 // of a result, net_write_timeout does.
 func TestFrozenInMidResult(t *testing.T) {
+	t.Parallel()
 	testenv.SQLServers(t, func(t *testing.T, schema *testenv.Schema) {
 		s := newStage(t, schema)
 		evs := events("big", 500)
@@ -253,6 +256,7 @@ func newTripProxy(t testing.TB, target string, after int64, trip func()) (addr s
 
 // Redis away for longer than every retry budget: stopped, and accepting but silent.
 func TestBrokerAway(t *testing.T) {
+	t.Parallel()
 	type fault struct {
 		down, up func(s *testenv.Server, t *testing.T) error
 	}
@@ -298,6 +302,7 @@ func TestBrokerAway(t *testing.T) {
 // Frozen and thawed again and again under load, three relays in two slots: nothing is
 // lost, and the duplicates are explained by the freezes.
 func TestRelaysFreezeAtRandom(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, testenv.MariaDB(t))
 	s.spec.Relay.Slots = 2
 	s.spec.Relay.BatchRows = 50

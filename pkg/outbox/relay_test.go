@@ -52,6 +52,7 @@ func TestRelayPublishesWhatWasAppendedAndMarksIt(t *testing.T) {
 
 // What another program writes: the seed's columns, whole seconds, its own collation.
 func TestRelayTakesRowsThatTheAppInsertsByItself(t *testing.T) {
+	t.Parallel()
 	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
 		for _, zone := range []string{"+00:00", "+07:00"} {
 			t.Run(zone, func(t *testing.T) {
@@ -299,6 +300,7 @@ func (s *sizes) PublishBatch(ctx context.Context, recs []outbox.Record) []outbox
 }
 
 func TestTheDatabaseAwayIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	s := testenv.PrivateMariaDB(t)
 	b := newBox(t, s, "+00:00")
 	m := newMemory()

@@ -28,6 +28,7 @@ func (b *box) insertAt(t testing.TB, prefix string, n int, createdAt string) {
 // A backlog of every shape is worked off, each event once, and what appears behind or
 // ahead of the window meanwhile is found by sweep and tail.
 func TestBacklogOfEveryShape(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b *box) {
 		if b.cfg.TimeZone == "+07:00" {
 			b.Exec(t, "ALTER TABLE outbox_event MODIFY created_at DATETIME NOT NULL") // as the app made it
@@ -55,6 +56,7 @@ func TestBacklogOfEveryShape(t *testing.T) {
 // Thousands of events that are backed off stand in front of the queue: what is behind
 // them goes out.
 func TestBackedOffEventsStarveNobody(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b *box) {
 		b.insertAt(t, "off", 3000, "NOW(3) - INTERVAL 1 DAY")
 		b.Exec(t, "UPDATE outbox_event SET available_at = NOW(3) + INTERVAL 12 HOUR")
