@@ -26,11 +26,12 @@ type Config struct {
 	FCMTimeout  time.Duration `env:"SEAHUB_FCM_TIMEOUT" envDefault:"20s" key:"seahub.fcm.timeout" min:"100ms" max:"30s" help:"patience with one FCM request; below FCM's own limit every slow answer becomes a repeat"`
 	FCMRate     int           `env:"SEAHUB_FCM_RATE" envDefault:"500" key:"seahub.fcm.rate" min:"1" max:"10000" help:"most requests a second of this process; FCM's refusals lower it for a while"`
 
-	Lease       time.Duration `env:"SEAHUB_PUSH_LEASE" envDefault:"45s" key:"seahub.push.lease" min:"500ms" max:"1m" help:"how long a push belongs to who took it; another takes it after that"`
-	MaxAttempts int           `env:"SEAHUB_PUSH_MAX_ATTEMPTS" envDefault:"12" key:"seahub.push.max-attempts" min:"1" max:"1000" help:"requests per device before it is given up; what never reached FCM does not count"`
-	RetryBase   time.Duration `env:"SEAHUB_PUSH_RETRY_BASE" envDefault:"5s" key:"seahub.push.retry-base" min:"10ms" max:"10m" help:"wait after the first failed attempt; it doubles from there"`
-	RetryMax    time.Duration `env:"SEAHUB_PUSH_RETRY_MAX" envDefault:"10m" key:"seahub.push.retry-max" min:"10ms" max:"6h" help:"longest wait between attempts, unless FCM asks for a longer one"`
-	MaxAge      time.Duration `env:"SEAHUB_PUSH_MAX_AGE" envDefault:"24h" key:"seahub.push.max-age" min:"1m" max:"672h" help:"a push that is overdue, or was tried, for longer than this is EXPIRED; also FCM's ttl where the push has no expiry"`
+	Lease        time.Duration `env:"SEAHUB_PUSH_LEASE" envDefault:"45s" key:"seahub.push.lease" min:"500ms" max:"1m" help:"how long a push belongs to who took it; another takes it after that"`
+	MaxAttempts  int           `env:"SEAHUB_PUSH_MAX_ATTEMPTS" envDefault:"12" key:"seahub.push.max-attempts" min:"1" max:"1000" help:"requests per device before it is given up; what never reached FCM does not count"`
+	RetryBase    time.Duration `env:"SEAHUB_PUSH_RETRY_BASE" envDefault:"5s" key:"seahub.push.retry-base" min:"10ms" max:"10m" help:"wait after the first failed attempt; it doubles from there"`
+	RetryMax     time.Duration `env:"SEAHUB_PUSH_RETRY_MAX" envDefault:"10m" key:"seahub.push.retry-max" min:"10ms" max:"6h" help:"longest wait between attempts, unless FCM asks for a longer one"`
+	MaxAge       time.Duration `env:"SEAHUB_PUSH_MAX_AGE" envDefault:"24h" key:"seahub.push.max-age" min:"1m" max:"672h" help:"a push that is overdue, or was tried, for longer than this is EXPIRED; also FCM's ttl where the push has no expiry"`
+	KeepAttempts time.Duration `env:"SEAHUB_PUSH_KEEP_ATTEMPTS" envDefault:"720h" key:"seahub.push.keep-attempts" min:"1h" max:"8760h" help:"how long the ledger of requests is kept; it is what spares a device from a repeat"`
 
 	PollEvery       time.Duration `env:"SEAHUB_PUSH_POLL_EVERY" envDefault:"5s" key:"seahub.push.poll-every" min:"50ms" max:"10m" help:"pause between two passes of the poll"`
 	PollBatch       int           `env:"SEAHUB_PUSH_POLL_BATCH" envDefault:"200" key:"seahub.push.poll-batch" min:"1" max:"10000" help:"rows that the poll reads at a time"`
@@ -46,6 +47,9 @@ func (c Config) Validate() error {
 	}
 	if c.MQ.Provider != "" && c.MQ.Bus.HandlerTimeout < c.FCMTimeout+finishTimeout {
 		errs = append(errs, fmt.Errorf("SEAHUB_BUS_HANDLER_TIMEOUT (seahub.bus.handler-timeout) is %s, it must exceed SEAHUB_FCM_TIMEOUT (seahub.fcm.timeout) %s by %s: the handler would be cut off in mid-request", c.MQ.Bus.HandlerTimeout, c.FCMTimeout, finishTimeout))
+	}
+	if c.KeepAttempts <= c.MaxAge {
+		errs = append(errs, fmt.Errorf("SEAHUB_PUSH_KEEP_ATTEMPTS (seahub.push.keep-attempts) is %s, it must exceed SEAHUB_PUSH_MAX_AGE (seahub.push.max-age) %s: a push that is still tried would forget which devices have it", c.KeepAttempts, c.MaxAge))
 	}
 	if c.RetryMax < c.RetryBase {
 		errs = append(errs, fmt.Errorf("SEAHUB_PUSH_RETRY_MAX (seahub.push.retry-max) is %s, below SEAHUB_PUSH_RETRY_BASE (seahub.push.retry-base) %s", c.RetryMax, c.RetryBase))

@@ -15,15 +15,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/seahub/seahub-mq/pkg/backoff"
-	"github.com/seahub/seahub-mq/pkg/db"
 	"github.com/seahub/seahub-mq/pkg/event"
 	"github.com/seahub/seahub-mq/pkg/eventbus"
+	"github.com/seahub/seahub-mq/pkg/task"
 )
 
 const (
-	// longWait is the longest wait that is left to the broker's retry; beyond it a
-	// delayed event brings the push back.
-	longWait = time.Minute
 	// handOff is how many deliveries of one event are enough: a further wait becomes a
 	// delayed event whatever its length, so that waiting never uses up the broker's
 	// attempts and ends in a dead letter.
@@ -71,52 +68,36 @@ func (d *dispatcher) RowID(e eventbus.Delivery) (string, error) {
 
 // Handle implements task.Work: the event path.
 func (d *dispatcher) Handle(ctx context.Context, id string, e eventbus.Delivery) eventbus.Outcome {
-	wake := func(wait time.Duration) bool { return wait > longWait || e.Attempt >= handOff }
+	wake := func(wait time.Duration) bool { return wait > task.LongWait || e.Attempt >= handOff }
 	if wait, open := d.enterLane(ctx); !open {
 		return d.putOff(ctx, id, wait, wake(wait), e)
 	}
 	r, err := d.dispatch(ctx, id, wake)
 	switch {
 	case err != nil:
-		return retry(err, e.Attempt)
+		return task.Retry(err, e.Attempt)
 	case r.finished != "":
-		return done("push is " + r.finished)
+		return task.Done("push is " + r.finished)
 	case r.woken:
-		return done("a delayed event brings the push back")
+		return task.Done("a delayed event brings the push back")
 	case r.refused != nil:
 		return d.refusedOutcome(ctx, id, *r.refused, wake, e)
 	}
 	return eventbus.RetryOutside(r.wait, r.cause)
 }
 
-func done(reason string) eventbus.Outcome {
-	out := eventbus.Done()
-	out.Reason = reason
-	return out
-}
-
-// retry is for errors of our own. The database being away is nothing that the poll
-// could do better, so it does not count against the event path.
-func retry(err error, attempt int) eventbus.Outcome {
-	wait := backoff.Policy{Base: time.Second, Max: longWait}.Delay(attempt)
-	if db.IsUnavailable(err) || errors.Is(err, context.Canceled) {
-		return eventbus.RetryOutside(wait, err)
-	}
-	return eventbus.RetryAfter(wait, err)
-}
-
 // refusedOutcome: finished is done; held and not due come back when that ends.
 func (d *dispatcher) refusedOutcome(ctx context.Context, id string, r refusal, wake func(time.Duration) bool, e eventbus.Delivery) eventbus.Outcome {
 	if r.Finished != "" {
-		return done("push is " + r.Finished + " already")
+		return task.Done("push is " + r.Finished + " already")
 	}
 	wait := max(r.Wait, 0) + 50*time.Millisecond + rand.N(200*time.Millisecond)
 	if wake(wait) {
 		r.Wait = wait
 		if err := d.store.wakeLater(ctx, id, r); err != nil {
-			return retry(err, e.Attempt)
+			return task.Retry(err, e.Attempt)
 		}
-		return done("a delayed event brings the push back")
+		return task.Done("a delayed event brings the push back")
 	}
 	out := eventbus.RetryAfter(wait, nil)
 	out.Reason = "push is not due yet"
@@ -143,15 +124,15 @@ func (d *dispatcher) putOff(ctx context.Context, id string, wait time.Duration, 
 	case errors.Is(err, errLeaseLost): // it was not PENDING and due: look why
 		r, err := d.store.whyRefused(ctx, id)
 		if err != nil {
-			return retry(err, e.Attempt)
+			return task.Retry(err, e.Attempt)
 		}
-		return d.refusedOutcome(ctx, id, r, func(w time.Duration) bool { return w > longWait || wake }, e)
+		return d.refusedOutcome(ctx, id, r, func(w time.Duration) bool { return w > task.LongWait || wake }, e)
 	case err != nil:
-		return retry(err, e.Attempt)
+		return task.Retry(err, e.Attempt)
 	}
 	d.metrics.results.WithLabelValues("postponed").Inc()
 	if wake {
-		return done("a delayed event brings the push back")
+		return task.Done("a delayed event brings the push back")
 	}
 	return eventbus.RetryOutside(wait, errors.New(laneClosed))
 }
@@ -192,7 +173,10 @@ func (d *dispatcher) dispatch(ctx context.Context, id string, wake func(time.Dur
 }
 
 func (d *dispatcher) work(requests, writes context.Context, p *push, wake func(time.Duration) bool) (result, error) {
-	if p.Expired != "" {
+	switch {
+	case p.Expired != "" && p.Accepted > 0: // the devices that are still open come too late
+		return d.finish(writes, p, statusSent, p.Expired, nil)
+	case p.Expired != "":
 		return d.finish(writes, p, statusExpired, p.Expired, nil)
 	}
 	data, err := textData(p.Data)

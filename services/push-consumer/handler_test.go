@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -308,6 +307,28 @@ func TestPollWritesAnEventForWhatEventsOwn(t *testing.T) {
 	}
 }
 
+func TestExpiryAfterOneDeviceTookItIsSent(t *testing.T) {
+	b := newBench(t)
+	b.push(t, "p1", 2)
+	b.fcm.BehaveFor(token("p1", 1), fcmfake.Behaviour{Kind: fcmfake.Unavailable})
+	require.Equal(t, eventbus.VerdictRetry, b.handle(t, "p1", 1).Verdict)
+	b.s.Exec(t, "UPDATE push_messages SET due_at = "+now+" - INTERVAL 1 SECOND, expires_at = "+now)
+	require.Equal(t, eventbus.VerdictDone, b.handle(t, "p1", 2).Verdict)
+	require.Equal(t, statusSent, b.status(t, "p1"))
+	require.Len(t, b.fcm.Requests(), 2)
+}
+
+func TestLedgerIsPurgedByAge(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.KeepAttempts = 48 * time.Hour })
+	for i := range 5 {
+		b.s.Exec(t, "INSERT INTO mq_push_attempts (push_id, device_id, attempt, owner, state, started_at) VALUES ('p', 'd', ?, 'o', 'ACCEPTED', "+now+" - INTERVAL ? HOUR)", i, 24*i)
+	}
+	n, err := b.purgeOnce(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n)
+	require.EqualValues(t, 2, b.s.QueryInt(t, "SELECT COUNT(*) FROM mq_push_attempts"))
+}
+
 func TestAttemptStaysAboveTheLedger(t *testing.T) {
 	b := newBench(t)
 	b.push(t, "p1", 1)
@@ -317,84 +338,4 @@ func TestAttemptStaysAboveTheLedger(t *testing.T) {
 	b.s.Exec(t, "UPDATE push_messages SET status = 'PENDING', attempt = 0") // by hand
 	require.Equal(t, eventbus.VerdictDone, b.handle(t, "p1", 1).Verdict)
 	require.EqualValues(t, 2, b.s.QueryInt(t, "SELECT attempt FROM push_messages"))
-}
-
-func TestOrphansArePolledAndForeignStatesLeftAlone(t *testing.T) {
-	b := newBench(t)
-	b.push(t, "orphan", 1, "status = 'SENDING', lease_owner = 'x', attempt = 3, lease_until = "+now+" - INTERVAL 1 SECOND")
-	b.push(t, "nolease", 1, "status = 'SENDING', updated_at = "+now+" - INTERVAL 1 SECOND")
-	b.push(t, "cancelled", 1, "status = 'CANCELLED'")
-	for i := range 20 { // more than one page
-		b.push(t, fmt.Sprint("p", i), 1)
-	}
-	result, err := b.Poll(t.Context(), everything())
-	require.NoError(t, err)
-	require.Equal(t, 22, result.Rows)
-	require.EqualValues(t, 22, b.s.QueryInt(t, "SELECT COUNT(*) FROM push_messages WHERE status = 'SENT'"))
-	require.Equal(t, "CANCELLED", b.status(t, "cancelled"))
-	require.Equal(t, eventbus.VerdictDone, b.handle(t, "cancelled", 1).Verdict)
-}
-
-func TestOverdueCountsWhatIsLate(t *testing.T) {
-	b := newBench(t)
-	b.push(t, "late", 1, "due_at = "+now+" - INTERVAL 90 SECOND")
-	b.push(t, "fresh", 1)
-	b.push(t, "orphan", 1, "status = 'SENDING', lease_until = "+now+" - INTERVAL 70 SECOND")
-	b.push(t, "held", 1, "due_at = "+now+" - INTERVAL 1 HOUR, status = 'SENDING', lease_until = "+now+" + INTERVAL 5 SECOND")
-	b.push(t, "putoff", 1, "due_at = "+now+" + INTERVAL 5 SECOND")
-	o, err := b.Overdue(t.Context(), time.Minute, func(string, time.Time) bool { return true })
-	require.NoError(t, err)
-	require.EqualValues(t, 2, o.Rows)
-	require.InDelta(t, 90, o.Oldest.Seconds(), 2)
-	var created time.Time
-	_, err = b.Overdue(t.Context(), time.Minute, func(_ string, at time.Time) bool { created = at; return false })
-	require.NoError(t, err)
-	require.WithinDuration(t, time.Now(), created, time.Minute, "created_at is an instant, whatever the app's zone")
-}
-
-func TestDatabaseAwayIsNoFailureOfTheEventPath(t *testing.T) {
-	s := testenv.PrivateMariaDB(t)
-	b := newBenchOn(t, s)
-	b.push(t, "p1", 1)
-	require.NoError(t, s.Server.Kill())
-	out := b.handle(t, "p1", 1)
-	require.Equal(t, eventbus.VerdictRetry, out.Verdict)
-	require.Error(t, out.Err)
-	require.True(t, out.Outside, "the poll could do no better: %v", out.Err)
-	_, err := b.Poll(t.Context(), everything())
-	require.Error(t, err)
-}
-
-func TestMissingTablesAndColumnsAreNamed(t *testing.T) {
-	b := newBench(t)
-	lacks, err := b.store.missing(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, lacks)
-	b.s.Exec(t, "DROP TABLE user_devices")
-	b.s.Exec(t, "ALTER TABLE push_messages DROP COLUMN lease_owner, DROP COLUMN expires_at")
-	lacks, err = b.store.missing(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, "column push_messages.expires_at, column push_messages.lease_owner, table user_devices", lacks)
-
-	g := newGate(b.store)
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 2)
-	ran := make(chan struct{})
-	go func() { done <- g.watch(ctx) }()
-	go func() { done <- g.then(func() {}, func(context.Context) error { close(ran); return nil })(ctx) }()
-	testenv.Eventually(t, 5*time.Second, "readiness names them", func() bool {
-		ok, why := g.ready()
-		return !ok && why != "schema not checked yet"
-	})
-	b.s.Exec(t, "ALTER TABLE push_messages ADD COLUMN lease_owner VARCHAR(128) NULL, ADD COLUMN expires_at DATETIME(3) NULL")
-	b.s.Exec(t, "CREATE TABLE user_devices (id VARCHAR(64), user_id VARCHAR(64), push_token VARCHAR(512), active TINYINT, deactivated_at DATETIME(3), updated_at DATETIME(3))")
-	select {
-	case <-ran:
-	case <-time.After(30 * time.Second):
-		t.Fatal("the loops do not start once the schema is complete")
-	}
-	ok, why := g.ready()
-	require.True(t, ok, why)
-	stop()
-	require.NoError(t, errors.Join(<-done, <-done))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/seahub/seahub-mq/pkg/db/migrations"
 	"github.com/seahub/seahub-mq/pkg/event"
 	"github.com/seahub/seahub-mq/pkg/eventbus"
+	"github.com/seahub/seahub-mq/pkg/lease"
 	"github.com/seahub/seahub-mq/pkg/testenv"
 	"github.com/seahub/seahub-mq/pkg/testenv/fcmfake"
 )
@@ -72,7 +73,7 @@ func newDispatcher(t *testing.T, cfg Config, gdb *gorm.DB, fcm sender) *dispatch
 	l := newLane(cfg.FCMRate)
 	m, err := newMetrics(nil, l)
 	require.NoError(t, err)
-	return &dispatcher{cfg: cfg, store: store{gdb}, fcm: fcm, lane: l, metrics: m, instance: instanceName(),
+	return &dispatcher{cfg: cfg, store: store{gdb}, fcm: fcm, lane: l, metrics: m, instance: lease.NewOwner(),
 		eventOwns: func(string) bool { return false }}
 }
 

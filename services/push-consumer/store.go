@@ -29,7 +29,7 @@ const (
 var errLeaseLost = errors.New("lease on the push was lost, another worker has it")
 
 // store is all SQL of the service. The app's tables are push_messages and user_devices,
-// under these names and with these columns (see checkSchema); mq_push_attempts is ours.
+// under these names and with these columns (see tables); mq_push_attempts is ours.
 // Times are the database's.
 type store struct{ db *gorm.DB }
 

@@ -3,8 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/seahub/seahub-mq/pkg/task"
 )
 
 // dueRow is a push that could be leased.
@@ -50,43 +51,14 @@ func (s store) duePage(ctx context.Context, kind dueKind, by time.Duration, afte
 	return rows, nil
 }
 
-// columns are those that the service reads or writes, by table.
-func columns() map[string][]string {
-	return map[string][]string{
-		"push_messages": {"id", "user_id", "title", "body", "data_json", "status", "due_at", "expires_at", "attempt",
-			"lease_owner", "lease_until", "last_error", "sent_at", "created_at", "updated_at"},
-		"user_devices": {"id", "user_id", "push_token", "active", "deactivated_at", "updated_at"},
-		"mq_push_attempts": {"push_id", "device_id", "attempt", "owner", "state", "provider_id", "error_code",
-			"started_at", "finished_at"},
-		"mq_delayed_event": {"event_id", "due_at"},
-		"mq_feature_flag":  {"flag", "country", "enabled"},
-		"mq_task_health":   {"task", "instance", "fallback"},
+// tables are those that the service reads or writes.
+func tables() []task.Table {
+	return []task.Table{
+		{Name: "push_messages", Columns: []string{"id", "user_id", "title", "body", "data_json", "status", "due_at", "expires_at",
+			"attempt", "lease_owner", "lease_until", "last_error", "sent_at", "created_at", "updated_at"}},
+		{Name: "user_devices", Columns: []string{"id", "user_id", "push_token", "active", "deactivated_at", "updated_at"}},
+		{Name: "mq_push_attempts", Columns: []string{"push_id", "device_id", "attempt", "owner", "state", "provider_id", "error_code",
+			"started_at", "finished_at"}},
+		{Name: "mq_delayed_event", Columns: []string{"event_id", "due_at"}},
 	}
-}
-
-// missing names what the schema lacks, "" if nothing.
-func (s store) missing(ctx context.Context) (string, error) {
-	var have []struct{ T, C string }
-	if err := s.db.WithContext(ctx).Raw(`SELECT TABLE_NAME AS t, COLUMN_NAME AS c FROM information_schema.columns
-		WHERE TABLE_SCHEMA = DATABASE()`).Scan(&have).Error; err != nil {
-		return "", fmt.Errorf("read the schema: %w", err)
-	}
-	found := map[string]bool{}
-	for _, h := range have {
-		found[strings.ToLower(h.T)] = true
-		found[strings.ToLower(h.T+"."+h.C)] = true
-	}
-	var lacks []string
-	for _, table := range []string{"push_messages", "user_devices", "mq_push_attempts", "mq_delayed_event", "mq_feature_flag", "mq_task_health"} {
-		if !found[table] {
-			lacks = append(lacks, "table "+table)
-			continue
-		}
-		for _, column := range columns()[table] {
-			if !found[table+"."+column] {
-				lacks = append(lacks, "column "+table+"."+column)
-			}
-		}
-	}
-	return strings.Join(lacks, ", "), nil
 }
