@@ -55,6 +55,16 @@ lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, over all modules
 tidy-check: ## each module stands alone and is tidy; all agree on versions
 	@tools/tidy-check.sh $(MODULES)
 
+# Sizes are flags of the programs: BENCH_FLAGS="--events=30000", or variables: BENCH_EVENTS=30000.
+DB ?= mariadb
+PROVIDER ?= redis-streams
+
+.PHONY: bench-bus
+bench-bus: deps ## our event bus against the bare client of its broker (PROVIDER)
+	@mkdir -p $(BIN)
+	@go build -o $(BIN)/bench-bus ./test/bench/bus
+	@$(BIN)/bench-bus --provider=$(PROVIDER) $(BENCH_FLAGS)
+
 .PHONY: catalogue
 catalogue: ## rewrite the list of configuration keys and its page in docs
 	@go run ./dev/cmd/catalogue

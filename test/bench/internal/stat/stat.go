@@ -1,0 +1,73 @@
+// Package stat condenses measurements.
+package stat
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Median of v, which it leaves as it is; NaN of nothing. Of an even number it is the
+// mean of the two in the middle.
+func Median(v []float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(v))
+	mid := len(s) / 2
+	if len(s)%2 == 1 {
+		return s[mid]
+	}
+	return (s[mid-1] + s[mid]) / 2
+}
+
+// Ratios divides a by b, pair by pair.
+func Ratios(a, b []float64) []float64 {
+	out := make([]float64, min(len(a), len(b)))
+	for i := range out {
+		out[i] = a[i] / b[i]
+	}
+	return out
+}
+
+// Percentile is the smallest of sorted that at least p percent are not above; the zero
+// value of nothing.
+func Percentile[T cmp.Ordered](sorted []T, p float64) T {
+	if len(sorted) == 0 {
+		var zero T
+		return zero
+	}
+	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+// Span is what a set of durations comes to.
+type Span struct {
+	N        int
+	P50, P99 time.Duration
+	Max      time.Duration
+}
+
+// SpanOf condenses d, which it sorts.
+func SpanOf(d []time.Duration) Span {
+	slices.Sort(d)
+	s := Span{N: len(d), P50: Percentile(d, 50), P99: Percentile(d, 99)}
+	if len(d) > 0 {
+		s.Max = d[len(d)-1]
+	}
+	return s
+}
+
+// Rotated returns v beginning with its n-th element, so that in rounds nobody always
+// runs first, or always after the same one.
+func Rotated[T any](v []T, n int) []T {
+	if len(v) == 0 {
+		return nil
+	}
+	n %= len(v)
+	return slices.Concat(v[n:], v[:n])
+}
+
+// Milliseconds of d, with its fraction.
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
