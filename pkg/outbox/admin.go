@@ -33,10 +33,14 @@ type Filter struct {
 	All bool `json:"all,omitempty"`
 }
 
-func (f Filter) check(allowed ...string) error {
-	named := f.ID != "" || f.EventID != "" || f.Type != "" || f.AggregateType != "" || f.AggregateID != "" ||
+// Selects reports whether anything beside the status is named, or all rows are meant.
+func (f Filter) Selects() bool {
+	return f.All || f.ID != "" || f.EventID != "" || f.Type != "" || f.AggregateType != "" || f.AggregateID != "" ||
 		!f.From.IsZero() || !f.To.IsZero()
-	if !named && !f.All {
+}
+
+func (f Filter) check(allowed ...string) error {
+	if !f.Selects() {
 		return fmt.Errorf("%w: name an id, event id, type, aggregate or time, or say that all rows are meant", ErrNoFilter)
 	}
 	for _, s := range allowed {

@@ -161,6 +161,8 @@ func TestTheRelayAndItsCommands(t *testing.T) {
 	require.Equal(t, 2, code, "a reason is required")
 	_, code = r.command(t, "requeue", "--reason", "x")
 	require.Equal(t, 2, code, "a filter is required")
+	_, code = r.command(t, "requeue", "--dry-run")
+	require.Equal(t, 2, code, "a dry run refuses what the real one would")
 	_, code = r.command(t, "requeue", "--all", "--reason", "x", "--from", "yesterday")
 	require.Equal(t, 2, code)
 	out, code = r.command(t, "requeue", "--event-id", "push:1", "--reason", "broker was cleared", "--json")

@@ -45,6 +45,9 @@ func changeCommand(t *tools, cmd *cobra.Command, f *filterFlags, done string,
 		if err != nil {
 			return err
 		}
+		if !filter.Selects() {
+			return usage(cmd, "nothing is selected: name an id, event id, type, aggregate or time, or say --all")
+		}
 		if *dryRun {
 			return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
 				return showRows(ctx, cmd.OutOrStdout(), outbox.NewStore(pool), filter, 20, *asJSON)
