@@ -292,6 +292,10 @@ func TestStartNamesAMissingColumn(t *testing.T) {
 	_, err := outbox.NewStore(b.pool).CheckStart(t.Context())
 	require.ErrorContains(t, err, "relay migrate")
 	require.ErrorContains(t, err, "available_at")
+	b.Exec(t, "DROP TABLE mq_lease")
+	_, err = outbox.NewStore(b.pool).CheckStart(t.Context())
+	require.ErrorContains(t, err, "mq_lease")
+	require.ErrorContains(t, err, "available_at", "all of them at once")
 }
 
 // A writer in another zone is noticed while the relay runs, too.

@@ -2,9 +2,12 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/seahub/seahub-mq/pkg/lease"
 )
 
 // Zone is the result of comparing the newest created_at with NOW(3) in our session.
@@ -69,11 +72,15 @@ func (w *worker) suspectZone(ctx context.Context, res passResult) {
 }
 
 // CheckStart looks at what would make the relay fail or be slow, and says what to do.
-// It is for start-up: a missing column or index is an error here rather than one per
-// pass, and a suspected zone is named.
+// It is for start-up: a missing table, column or index is an error here rather than one
+// per pass, and a suspected zone is named.
 func (s *Store) CheckStart(ctx context.Context) (Zone, error) {
-	if _, err := (relayStore{db: s.db}).waiting(ctx, tail()); err != nil {
-		return Zone{}, fmt.Errorf("outbox_event is not as required, run `relay migrate`: %w", err)
+	relay := relayStore{db: s.db}
+	_, errOutbox := relay.waiting(ctx, tail())
+	_, errDelayed := relay.dueWaiting(ctx)
+	_, errLease := lease.New(s.db).List(ctx, LeasePrefix)
+	if err := errors.Join(errOutbox, errDelayed, errLease); err != nil {
+		return Zone{}, fmt.Errorf("the database is not as required, run `relay migrate`: %w", err)
 	}
 	return s.CheckZone(ctx)
 }
