@@ -105,6 +105,57 @@ func topicForgotten(s *scene) {
 	s.noBacklog(p, group)
 }
 
+// Group and topic vanish while events are published and handlers run. What the broker
+// confirmed before it forgot may be gone, as it is after any loss of its data; what is
+// published after that is delivered, and so is everything that is published again,
+// under the same keys. Nothing that is in hand at that moment stops the consumer.
+func forgottenInMidLoad(s *scene) {
+	publisher, consumer := s.process(), s.process()
+	group := s.group("amnesia")
+	msgs := s.messages(600, tagA)
+	var got seen
+	consumer.subscribe(eventbus.Subscription{Group: group}, func(ctx context.Context, d eventbus.Delivery) eventbus.Outcome {
+		time.Sleep(time.Millisecond)
+		if d.Attempt == 1 && d.Key[len(d.Key)-1] == '7' {
+			return eventbus.Retry(errTry) // so that some are parked at that moment, too
+		}
+		return got.done(ctx, d)
+	}).connected()
+	ctx, cancel := context.WithTimeout(context.Background(), s.h.Patience)
+	defer cancel()
+	published := make(chan error, 1)
+	go func() { published <- publisher.publishAll(ctx, msgs, 8, 10*time.Millisecond) }()
+	if s.room.ForgetGroup != nil {
+		s.eventually("the load runs", func() bool { return got.count() > 50 })
+		s.room.ForgetGroup(s, group)
+	}
+	s.eventually("the load goes on", func() bool { return got.count() > 150 })
+	s.room.Forget(s)
+	if err := receives(s, "publishing ends", published); err != nil {
+		s.Fatalf("publish: %v", err)
+	}
+	last := s.messages(20, tagB)
+	publisher.publish(last...)
+	s.eventually("what came after the loss is delivered", func() bool { return got.hasAll(last) })
+	s.noBacklog(consumer, group)
+	var lost []eventbus.Message
+	keys := got.keys()
+	for _, m := range msgs {
+		if keys[m.Key] == 0 {
+			lost = append(lost, m)
+		}
+	}
+	publisher.publish(lost...)
+	s.eventually("what was lost is delivered once it is published again", func() bool { return got.hasAll(msgs) })
+	s.noBacklog(consumer, group)
+	if ok, why := consumer.State(group).Ready(); !ok {
+		s.Errorf("the subscription is not ready afterwards: %s", why)
+	}
+	if n := s.logs.count(); n > 400 {
+		s.Errorf("%d log lines", n)
+	}
+}
+
 // publishFails checks that a publish which cannot work is over in time and says so
 // for every message.
 func (s *scene) publishFails(p *process) {

@@ -39,6 +39,9 @@ type Room struct {
 	// Forget removes the room's topic and groups from the broker, as a restart
 	// without data does.
 	Forget func(t testing.TB)
+	// ForgetGroup removes one group and leaves the topic. Nil: the broker has no groups
+	// apart from their topics.
+	ForgetGroup func(t testing.TB, group string)
 	// Broker is set in a room with its own broker.
 	Broker Broker
 }
@@ -119,6 +122,7 @@ func scenarios() []scenario {
 		{name: "Backlog", run: backlog},
 		{name: "ConnectionDropped", run: connectionDropped},
 		{name: "TopicForgotten", run: topicForgotten},
+		{name: "ForgottenInMidLoad", run: forgottenInMidLoad},
 		{name: "PublishAfterClose", run: publishAfterClose},
 		{name: "PublishUnreachable", run: publishUnreachable},
 		{name: "SubscribeBeforeBroker", run: subscribeBeforeBroker},

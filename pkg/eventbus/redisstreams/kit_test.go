@@ -88,6 +88,11 @@ func TestConformance(t *testing.T) {
 					t.Fatalf("delete the stream: %v", err)
 				}
 			}
+			out.ForgetGroup = func(t testing.TB, group string) {
+				if err := client.XGroupDestroy(context.Background(), r.stream(), group).Err(); err != nil {
+					t.Fatalf("delete the group: %v", err)
+				}
+			}
 			return out
 		},
 	})
