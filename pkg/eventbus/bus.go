@@ -29,7 +29,10 @@ type Parts struct {
 	Receiver    driver.Receiver
 	Inspector   driver.Inspector
 	Provisioner driver.Provisioner
-	Close       func(ctx context.Context) error
+	// Warnings, when not nil, names settings of the broker with which events can be
+	// lost. It asks nobody.
+	Warnings func() []string
+	Close    func(ctx context.Context) error
 }
 
 // Option changes what New builds.
@@ -100,6 +103,15 @@ func (b *Bus) Inspector() driver.Inspector { return b.parts.Inspector }
 
 // Provisioner makes topics and groups, or is nil on a broker where a person does.
 func (b *Bus) Provisioner() driver.Provisioner { return b.parts.Provisioner }
+
+// Warnings names settings of the broker with which events can be lost, in words for a
+// readiness answer. It asks nobody and is empty while nothing is known.
+func (b *Bus) Warnings() []string {
+	if b.parts.Warnings == nil {
+		return nil
+	}
+	return b.parts.Warnings()
+}
 
 // Close stops every subscription politely, waits for them until ctx ends, and closes
 // the broker's connections. Closing twice is harmless.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,10 +32,12 @@ type State struct {
 	// Group figures as the broker gave them last; unknown while it does not answer.
 	Backlog, InFlight, Parked driver.Count
 	OldestAge                 driver.Age
+	// Warnings are the bus's: settings of the broker with which events can be lost.
+	Warnings []string
 }
 
 // Ready says whether the subscription can do its work, and if not, why, in words for
-// a readiness answer.
+// a readiness answer. A reason with ok true is a warning.
 func (s State) Ready() (ok bool, reason string) {
 	switch {
 	case s.Halted:
@@ -42,7 +45,7 @@ func (s State) Ready() (ok bool, reason string) {
 	case !s.Running:
 		return false, fmt.Sprintf("group %s is not subscribed", s.Group)
 	case s.Connected:
-		return true, ""
+		return true, strings.Join(s.Warnings, "; ")
 	case s.LastError != nil:
 		return false, fmt.Sprintf("group %s: broker unreachable since %s: %v", s.Group, s.Since.UTC().Format(time.RFC3339), s.LastError)
 	}
@@ -58,7 +61,9 @@ func (b *Bus) State(group string) State {
 	if s == nil {
 		return State{Group: group}
 	}
-	return s.snapshot(time.Now())
+	out := s.snapshot(time.Now())
+	out.Warnings = b.Warnings()
+	return out
 }
 
 // snapshot is the state of every group, for the metrics.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -53,6 +54,7 @@ func wire(cfg *Config) func(ctx context.Context, p *service.Process) error {
 		start := newStart(main, beat)
 		p.Ready("start", start.ready)
 		p.Ready("relay", relay.Ready)
+		p.Ready("broker settings", func() (bool, string) { return true, strings.Join(bus.Warnings(), "; ") })
 		p.Go("relay", func(ctx context.Context) error {
 			if err := start.wait(ctx); err != nil || ctx.Err() != nil {
 				return err

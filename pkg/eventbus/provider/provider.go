@@ -60,7 +60,7 @@ func Open(cfg Config, env, country string, logger zerolog.Logger, opts ...eventb
 		if err != nil {
 			return nil, fmt.Errorf("open event bus on %s: %w", cfg.Provider, err)
 		}
-		parts = eventbus.Parts{Sender: d, Receiver: d, Inspector: d, Provisioner: d}
+		parts = eventbus.Parts{Sender: d, Receiver: d, Inspector: d, Provisioner: d, Warnings: d.Warnings}
 	case RocketMQ:
 		d, err := rocketmq.New(cfg.RocketMQ, logger)
 		if err != nil {

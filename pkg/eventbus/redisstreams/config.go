@@ -25,6 +25,8 @@ type Config struct {
 	TLS        bool     `env:"SEAHUB_REDIS_TLS" envDefault:"false" key:"seahub.redis.tls" help:"Connect with TLS and verify the server's certificate."`
 	TLSCAFile  string   `env:"SEAHUB_REDIS_TLS_CA_FILE" key:"seahub.redis.tls-ca-file" help:"PEM file with the certificate authorities to trust; empty trusts the system's."`
 
+	AllowEviction bool `env:"SEAHUB_REDIS_ALLOW_EVICTION" envDefault:"false" key:"seahub.redis.allow-eviction" help:"Publish even to a Redis whose maxmemory-policy may evict streams; what it evicts has to be requeued from the outbox."`
+
 	DialTimeout time.Duration `env:"SEAHUB_REDIS_DIAL_TIMEOUT" envDefault:"2s" key:"seahub.redis.dial-timeout" help:"Longest wait for a connection." min:"10ms" max:"30s"`
 	Timeout     time.Duration `env:"SEAHUB_REDIS_TIMEOUT" envDefault:"3s" key:"seahub.redis.timeout" help:"Longest wait for an answer; a caller's earlier deadline wins." min:"10ms" max:"30s"`
 

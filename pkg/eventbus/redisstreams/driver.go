@@ -21,7 +21,9 @@ type Driver struct {
 	cmd     redis.UniversalClient
 	metrics *metrics
 	scripts scripts
-	closed  atomic.Bool
+	// preflight is shared by all that this driver does.
+	preflight *preflight
+	closed    atomic.Bool
 }
 
 var (
@@ -59,9 +61,11 @@ func New(cfg Config, o Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	m := newMetrics(o.Registerer)
 	return &Driver{
 		cfg: cfg, names: names{env: o.Env, country: o.Country},
-		cmd: cmd, metrics: newMetrics(o.Registerer), scripts: newScripts(),
+		cmd: cmd, metrics: m, scripts: newScripts(),
+		preflight: &preflight{cmd: cmd, timeout: cfg.Timeout, allowEviction: cfg.AllowEviction, log: o.Logger, metrics: m},
 	}, nil
 }
 

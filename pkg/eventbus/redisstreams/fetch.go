@@ -112,6 +112,9 @@ func (f *fetcher) once(ctx context.Context, count int) error {
 }
 
 func (f *fetcher) prepare(ctx context.Context) error {
+	if err := f.d.preflight.consume(ctx); err != nil {
+		return err
+	}
 	if !f.ensured {
 		created, err := f.d.ensureGroup(ctx, f.keys, f.sub.Group)
 		if err != nil {
@@ -123,9 +126,6 @@ func (f *fetcher) prepare(ctx context.Context) error {
 		}
 		if err := f.beat(ctx); err != nil {
 			return err
-		}
-		if !f.hadGroup {
-			f.preflight(ctx)
 		}
 		f.ensured, f.hadGroup = true, true
 	}

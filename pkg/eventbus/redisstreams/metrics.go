@@ -12,6 +12,7 @@ type metrics struct {
 	unmatched  *prometheus.CounterVec
 	trimmed    *prometheus.CounterVec
 	mixedTags  *prometheus.GaugeVec
+	unsafe     *prometheus.GaugeVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -28,9 +29,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		trimmed:    counter("seahub_redis_trimmed_total", "Messages trimmed: those that every group had finished, and those that the memory fuse cut.", "topic", "cause"),
 		mixedTags: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "seahub_redis_group_mixed_tags",
 			Help: "1 while live members of the group subscribe to different tags: events are acknowledged by members that do not want them."}, []string{"consumer_group"}),
+		unsafe: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "seahub_redis_unsafe_setting",
+			Help: "1 while the server has a setting with which events can be lost; the log says which and how. Absent while unknown."}, []string{"setting"}),
 	}
 	if r != nil {
-		r.MustRegister(m.recreated, m.readErrors, m.leasesLost, m.claimed, m.vanished, m.unmatched, m.trimmed, m.mixedTags)
+		r.MustRegister(m.recreated, m.readErrors, m.leasesLost, m.claimed, m.vanished, m.unmatched, m.trimmed, m.mixedTags, m.unsafe)
 	}
 	return m
 }

@@ -184,15 +184,36 @@ func TestClientLogIsBounded(t *testing.T) {
 }
 
 func TestUnsafeSettingsAreNamed(t *testing.T) {
-	good := "# Server\r\nredis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nrole:master\r\n"
-	if w := unsafeSettings(parseInfo(good)); len(w) != 0 {
-		t.Errorf("a good server is warned about: %v", w)
+	names := func(info string, allow bool) (named, refused string) {
+		for _, f := range findings(parseInfo(info), allow) {
+			named += " " + f.setting
+			if f.noPublish {
+				refused += " publish"
+			}
+			if f.noConsume {
+				refused += " consume"
+			}
+		}
+		return strings.TrimSpace(named), strings.TrimSpace(refused)
 	}
-	if w := unsafeSettings(parseInfo("")); len(w) != 0 {
-		t.Errorf("what is not known is warned about: %v", w)
+	const good = "# Server\r\nredis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nrole:master\r\nconnected_slaves:0\r\n"
+	for _, c := range []struct{ what, info, named, refused string }{
+		{"a good server", good, "", ""},
+		{"what is not known", "", "", ""},
+		{"eviction of streams", "maxmemory_policy:allkeys-lru\r\n", "maxmemory-policy", "publish"},
+		{"eviction of other keys", "maxmemory_policy:volatile-ttl\r\n", "maxmemory-policy", ""},
+		{"no persistence", "aof_enabled:0\r\n", "appendonly", ""},
+		{"a replica", "role:slave\r\n", "role", ""},
+		{"replicas that nobody waits for", "role:master\r\nconnected_slaves:1\r\n", "min-replicas-to-write", ""},
+		{"replicas that are waited for", "role:master\r\nconnected_slaves:1\r\nmin_slaves_good_slaves:1\r\n", "", ""},
+		{"an old version", "redis_version:6.0.16\r\n", "version", "consume"},
+		{"a version with a long number", "redis_version:10.1.0\r\n", "", ""},
+	} {
+		if named, refused := names(c.info, false); named != c.named || refused != c.refused {
+			t.Errorf("%s: named %q, refused %q", c.what, named, refused)
+		}
 	}
-	bad := "redis_version:6.0.16\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:0\r\nrole:slave\r\n"
-	if w := unsafeSettings(parseInfo(bad)); len(w) != 4 {
-		t.Errorf("warnings are %v", w)
+	if named, refused := names("maxmemory_policy:allkeys-lru\r\n", true); named != "maxmemory-policy" || refused != "" {
+		t.Errorf("allowed eviction: named %q, refused %q", named, refused)
 	}
 }

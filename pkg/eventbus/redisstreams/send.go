@@ -19,7 +19,8 @@ const (
 
 // Send implements driver.Sender: XADDs in pipelines, in the order given, each with
 // its own result. After a pipeline that the server did not answer the rest is not
-// tried: a server that is away takes its time with every attempt.
+// tried: a server that is away takes its time with every attempt. Nothing at all is
+// tried on a server that may evict what it has confirmed.
 func (d *Driver) Send(ctx context.Context, msgs []driver.Message) []driver.Result {
 	results := make([]driver.Result, len(msgs))
 	var (
@@ -29,6 +30,9 @@ func (d *Driver) Send(ctx context.Context, msgs []driver.Message) []driver.Resul
 		topicOK error
 		down    error
 	)
+	if len(msgs) > 0 && !d.closed.Load() {
+		down = d.preflight.publish(ctx)
+	}
 	flush := func() {
 		if down == nil {
 			down = d.sendChunk(ctx, &chunk, results)
