@@ -42,6 +42,9 @@ func politeStop(s *scene) {
 			s.Errorf("%s was delivered as attempt %d, none had failed", a.Key, a.Attempt)
 		}
 	}
+	if finished.count() != 2 {
+		s.Errorf("%d of two running handlers were let finish", finished.count())
+	}
 	if n := finished.count() + taken.count(); n != len(msgs) {
 		s.Errorf("%d deliveries of %d messages", n, len(msgs))
 	}

@@ -38,6 +38,10 @@ func classify(err error) (status driver.Status, answered bool) {
 	return driver.Failed, true
 }
 
+// outOfMemory tells that the server takes no command that could need memory, not even
+// one that would change nothing.
+func outOfMemory(err error) bool { return redis.HasErrorPrefix(err, "OOM") }
+
 // missingGroup tells that the stream or the group is gone. Redis 7.0 answers a reader
 // that is blocked at that moment with UNBLOCKED, later versions with NOGROUP; XINFO
 // has words of its own; and older servers wrap the error of a command in a script.

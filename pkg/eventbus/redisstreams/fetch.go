@@ -79,6 +79,10 @@ func (f *fetcher) waitFree(ctx context.Context) int {
 // reads once.
 func (f *fetcher) once(ctx context.Context, count int) error {
 	if err := f.prepare(ctx); err != nil {
+		if missingGroup(err) { // and nothing of ours is pending in it
+			f.ensured = false
+			f.suspect.Store(false)
+		}
 		return err
 	}
 	block := f.d.cfg.Block
@@ -117,7 +121,7 @@ func (f *fetcher) prepare(ctx context.Context) error {
 	}
 	if !f.ensured {
 		created, err := f.d.ensureGroup(ctx, f.keys, f.sub.Group)
-		if err != nil {
+		if err != nil && !outOfMemory(err) { // if it is there it can be read, which is what frees memory
 			return err
 		}
 		if created && f.hadGroup {

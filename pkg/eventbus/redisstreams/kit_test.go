@@ -57,6 +57,12 @@ func (r room) driver(t testing.TB, cfg redisstreams.Config, reg ...prometheus.Re
 }
 
 func TestConformance(t *testing.T) {
+	for range testenv.Scale(1, 10) {
+		conformance(t)
+	}
+}
+
+func conformance(t *testing.T) {
 	eventbustest.Run(t, eventbustest.Harness{
 		Lease:    lease,
 		Patience: 20 * time.Second,

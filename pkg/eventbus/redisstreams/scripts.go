@@ -18,10 +18,10 @@ func newScripts() scripts {
 	return scripts{
 		park:    redis.NewScript(luaNow + luaPark),
 		unpark:  redis.NewScript(luaNow + luaUnpark),
-		adopt:   redis.NewScript(luaNow + luaAdopt),
+		adopt:   redis.NewScript(luaNow + luaFailed + luaAdopt),
 		claim:   redis.NewScript(luaFields + luaClaim),
 		renew:   redis.NewScript(luaRenew),
-		beat:    redis.NewScript(luaNow + luaFields + luaBeat),
+		beat:    redis.NewScript(luaNow + luaFailed + luaFields + luaBeat),
 		leave:   redis.NewScript(luaLeave),
 		trim:    redis.NewScript(luaNow + luaFields + luaTrim),
 		inspect: redis.NewScript(luaNow + luaFields + luaInspect),
@@ -32,6 +32,12 @@ func newScripts() scripts {
 const luaNow = `
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+`
+
+// A command that the server refuses because its memory is used up must not take the
+// rest of a script with it: what comes after may free some.
+const luaFailed = `
+local function failed(answer) return type(answer) == 'table' and answer.err ~= nil end
 `
 
 // XINFO answers are flat lists of names and values, and later servers add names.
@@ -87,7 +93,7 @@ local found, last = 0, ''
 local p = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], '+', ARGV[4], ARGV[2])
 for _, e in ipairs(p) do
   if not redis.call('ZSCORE', KEYS[2], e[1]) then
-    redis.call('ZADD', KEYS[2], now, e[1])
+    if failed(redis.pcall('ZADD', KEYS[2], now, e[1])) then return {found, last} end
     found = found + 1
   end
   last = e[1]
@@ -138,7 +144,7 @@ return lost
 // Notes that the member lives and which tags it wants; removes the names of members
 // that neither live nor hold a message. Returns 1 when live members want different tags.
 const luaBeat = `
-redis.call('HSET', KEYS[2], ARGV[2], now .. ' ' .. ARGV[4])
+if failed(redis.pcall('HSET', KEYS[2], ARGV[2], now .. ' ' .. ARGV[4])) then return 0 end
 local mixed = 0
 local live = {}
 local beats = redis.call('HGETALL', KEYS[2])
@@ -171,9 +177,10 @@ return 1
 
 // KEYS stream, lock · ARGV lock ms, retention ms, greatest length, most per call.
 // Trims what every group has finished and what is older than the retention, then cuts
-// at the greatest length. Returns both numbers and the length after.
+// at the greatest length. Returns both numbers and the length after. Without memory
+// for the lock it trims all the same: that is what gives memory back.
 const luaTrim = `
-if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[1]) then return {0, 0, -1} end
+if not redis.pcall('SET', KEYS[2], '1', 'NX', 'PX', ARGV[1]) then return {0, 0, -1} end
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0, 0, 0} end
 local function parts(id)
   local ms, seq = string.match(id, '^(%d+)-(%d+)$')
