@@ -61,26 +61,33 @@ func (c coupon) eventID() string { return event.CouponExpireEventID(c.UserID, c.
 // beforeAll stands before the first coupon of a status.
 func beforeAll() coupon { return coupon{ExpiresAt: time.Date(1901, 1, 1, 0, 0, 0, 0, time.UTC)} }
 
+// sqlDuePage reads a page of the range that begins behind a key. Two things keep it from
+// reading more than the page, and a test measures both: the two parts of the key bound
+// the range together, since many coupons expire at the same instant, such as midnight;
+// and the status is compared by >= and <=, since for an = MariaDB prefers to look the
+// status up and to read from its first coupon on, for each page.
+const sqlDuePage = `SELECT id, user_id, expires_at, NOW(3) AS read_at, TIMESTAMPDIFF(MICROSECOND, expires_at, NOW(3)) AS late
+	FROM user_coupons
+	WHERE status >= ? AND status <= ? AND expires_at <= NOW(3) - INTERVAL ? MICROSECOND
+	  AND (expires_at > ? OR (expires_at = ? AND id > ?))
+	ORDER BY status, expires_at, id LIMIT ?`
+
 // duePage reads the coupons of one status that have been due for longer than by, in
-// the order of the index, from just after the one given. Many expire at the same
-// instant, such as midnight; therefore both parts of the key bound the range.
+// the order of the index, from just behind the one given.
 func (s store) duePage(ctx context.Context, status string, by time.Duration, after coupon, limit int) ([]coupon, error) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	var page []coupon
-	err := s.db.WithContext(ctx).Raw(sqlDuePage, status, by.Microseconds(), after.ExpiresAt, after.ExpiresAt, after.ID, limit).
-		Scan(&page).Error
+	err := s.db.WithContext(ctx).Raw(sqlDuePage, duePageArgs(status, by, after, limit)...).Scan(&page).Error
 	if err != nil {
 		return nil, fmt.Errorf("read due coupons: %w", err)
 	}
 	return page, nil
 }
 
-const sqlDuePage = `SELECT id, user_id, expires_at, NOW(3) AS read_at, TIMESTAMPDIFF(MICROSECOND, expires_at, NOW(3)) AS late
-	FROM user_coupons
-	WHERE status = ? AND expires_at <= NOW(3) - INTERVAL ? MICROSECOND
-	  AND (expires_at > ? OR (expires_at = ? AND id > ?))
-	ORDER BY expires_at, id LIMIT ?`
+func duePageArgs(status string, by time.Duration, after coupon, limit int) []any {
+	return []any{status, status, by.Microseconds(), after.ExpiresAt, after.ExpiresAt, after.ID, limit}
+}
 
 // expireIfDue is the CAS of one coupon: it changes the row, or tells by false that a
 // redeem, an extension or another worker was first.
