@@ -65,6 +65,12 @@ bench-bus: deps ## our event bus against the bare client of its broker (PROVIDER
 	@go build -o $(BIN)/bench-bus ./test/bench/bus
 	@$(BIN)/bench-bus --provider=$(PROVIDER) $(BENCH_FLAGS)
 
+.PHONY: bench
+bench: deps ## the relay against its database's floor and a naive relay (DB, PROVIDER)
+	@mkdir -p $(BIN)
+	@go build -o $(BIN)/bench-relay ./test/bench/relay
+	@$(BIN)/bench-relay --db=$(DB) --provider=$(PROVIDER) $(BENCH_FLAGS)
+
 .PHONY: catalogue
 catalogue: ## rewrite the list of configuration keys and its page in docs
 	@go run ./dev/cmd/catalogue
