@@ -20,7 +20,8 @@ CREATE TABLE push_messages (
   updated_at  DATETIME(3)  NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
   PRIMARY KEY (id),
   KEY idx_status_due (status, due_at),
-  KEY idx_status_lease (status, lease_until)
+  KEY idx_status_lease (status, lease_until),
+  KEY idx_status_updated (status, updated_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 CREATE TABLE user_devices (
@@ -86,4 +87,70 @@ CREATE TABLE tiktok_partner_campaign_products (
   updated_at            DATETIME(3)   NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
   PRIMARY KEY (id),
   UNIQUE KEY uk_campaign_product (country, campaign_id, product_id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- The tables below are only read, by the figures of ops-consumer, each through the index
+-- on (status, time) or (created_at) that its statement names. FAILED is final, so that
+-- updated_at is the time of the failure.
+CREATE TABLE wa_inbound_messages (
+  id         VARCHAR(64) NOT NULL,
+  user_id    VARCHAR(64) NULL,
+  body       TEXT        NULL,
+  status     VARCHAR(16) NOT NULL DEFAULT 'RECEIVED' COMMENT 'RECEIVED PROCESSED FAILED',
+  created_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  updated_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  PRIMARY KEY (id),
+  KEY idx_status_created (status, created_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+CREATE TABLE wa_outbound_messages (
+  id         VARCHAR(64) NOT NULL,
+  user_id    VARCHAR(64) NULL,
+  body       TEXT        NULL,
+  status     VARCHAR(16) NOT NULL DEFAULT 'PENDING' COMMENT 'PENDING SENT FAILED',
+  created_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  updated_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  PRIMARY KEY (id),
+  KEY idx_status_created (status, created_at),
+  KEY idx_status_updated (status, updated_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+CREATE TABLE payment_webhook_events (
+  id         VARCHAR(64) NOT NULL,
+  provider   VARCHAR(32) NOT NULL DEFAULT 'xendit',
+  status     VARCHAR(16) NOT NULL DEFAULT 'RECEIVED' COMMENT 'RECEIVED PROCESSED FAILED',
+  created_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  updated_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  PRIMARY KEY (id),
+  KEY idx_status_created (status, created_at),
+  KEY idx_status_updated (status, updated_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+CREATE TABLE commission_records (
+  id           VARCHAR(64) NOT NULL,
+  user_id      VARCHAR(64) NOT NULL,
+  status       VARCHAR(16) NOT NULL DEFAULT 'FROZEN' COMMENT 'FROZEN RELEASED CANCELLED',
+  available_at DATETIME(3) NOT NULL COMMENT 'when a frozen one is to be released',
+  created_at   DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  PRIMARY KEY (id),
+  KEY idx_status_available (status, available_at),
+  KEY idx_created (created_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+CREATE TABLE affiliate_orders (
+  id         VARCHAR(64) NOT NULL,
+  platform   VARCHAR(32) NOT NULL DEFAULT 'shopee',
+  status     VARCHAR(16) NOT NULL DEFAULT 'PENDING',
+  created_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  PRIMARY KEY (id),
+  KEY idx_created (created_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+CREATE TABLE risk_events (
+  id         VARCHAR(64) NOT NULL,
+  user_id    VARCHAR(64) NULL,
+  kind       VARCHAR(32) NOT NULL DEFAULT 'other',
+  created_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+  PRIMARY KEY (id),
+  KEY idx_created (created_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;

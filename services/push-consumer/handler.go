@@ -157,6 +157,7 @@ func (d *dispatcher) dispatch(ctx context.Context, id string, wake func(time.Dur
 		d.metrics.results.WithLabelValues("lease_refused").Inc()
 		return result{refused: &refused}, nil
 	}
+	p.Country = d.cfg.Base.Country
 	// From here on the row is ours to give back: an order to stop ends requests, not writes.
 	writes, cancel := context.WithDeadline(context.WithoutCancel(ctx), began.Add(d.cfg.Lease+finishTimeout))
 	defer cancel()

@@ -42,6 +42,8 @@ type push struct {
 	Data    string
 	Attempt int
 	Owner   string
+	// Country, when set, makes a failure for good count in the ops figures.
+	Country string
 	// LeftToLive is how long the push is of use; 0 where it has no expiry.
 	LeftToLive time.Duration
 	// Expired says why it is of no use any more, "" while it is.
@@ -261,6 +263,11 @@ func (s store) finish(ctx context.Context, p *push, status, reason string, dead 
 			status, reason, status, p.ID, p.Owner, p.Attempt)
 		if err := oneRow(res, "finish", p.ID); err != nil {
 			return err
+		}
+		if status == statusFailed && p.Country != "" {
+			if err := countFailure(ctx, tx, p); err != nil {
+				return err
+			}
 		}
 		return switchOff(tx, dead)
 	})
