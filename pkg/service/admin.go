@@ -56,7 +56,7 @@ func (a *adminServer) close(ctx context.Context) error {
 }
 
 func (p *Process) adminHandler() http.Handler {
-	mux := http.NewServeMux()
+	mux := p.admin // it takes further pages while it serves
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { answer(w, p.health.live()) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, p.health.readiness()) })
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"sync"
@@ -25,6 +26,7 @@ type Process struct {
 	base     Base
 	registry *prometheus.Registry
 	health   *health
+	admin    *http.ServeMux
 
 	ctx    context.Context // ends when the loops are to stop
 	cancel context.CancelCauseFunc
@@ -72,6 +74,10 @@ func (p *Process) Ready(name string, check func() (ok bool, reason string)) {
 	p.health.ready(name, check)
 }
 
+// Handle adds a page to the admin listener, by a pattern of http.ServeMux. Once, from
+// Spec.Run.
+func (p *Process) Handle(pattern string, h http.Handler) { p.admin.Handle(pattern, h) }
+
 // OnStop registers what is to be closed after all loops have returned, the latest
 // registered first. f's context ends before the process is given up.
 func (p *Process) OnStop(name string, f func(ctx context.Context) error) {
@@ -117,7 +123,7 @@ func runProcess(ctx context.Context, spec Spec, environ []string, stderr io.Writ
 }
 
 func newProcess(ctx context.Context, name string, base Base) (*Process, error) {
-	p := &Process{base: base, registry: prometheus.NewRegistry(), health: newHealth()}
+	p := &Process{base: base, registry: prometheus.NewRegistry(), health: newHealth(), admin: http.NewServeMux()}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	b := BuildInfo()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/seahub/seahub-mq/pkg/eventbus"
 )
 
 // Health rows are written at most once per writeEvery, and at least once per
@@ -13,8 +15,11 @@ import (
 const (
 	writeEvery = time.Second
 	signOfLife = 10 * time.Second
-	writeTime  = 2 * time.Second
-	keepRows   = 7 * 24 * time.Hour
+	// busEvery is how often a consumer's row is brought up to date without a reason of its
+	// own: the backlog grows while nothing is handled.
+	busEvery  = 3 * time.Second
+	writeTime = 2 * time.Second
+	keepRows  = 7 * 24 * time.Hour
 )
 
 // figures are what an instance tells of itself. Times are this process's own and
@@ -27,6 +32,17 @@ type figures struct {
 	eventAge    time.Duration // -1: unknown
 	overdue     int64         // -1: not watched here
 	flagVersion int64
+	lastConfirm time.Time
+	group       string // whose the following are; "" if no group's
+	backlog     int64  // -1: unknown
+	oldestAge   time.Duration
+	inHandAge   time.Duration
+	note        string
+}
+
+// noFigures are those of somebody who knows nothing yet.
+func noFigures() figures {
+	return figures{eventAge: -1, overdue: -1, backlog: -1, oldestAge: -1, inHandAge: -1}
 }
 
 // recorder collects figures; its zero value is ready.
@@ -42,7 +58,7 @@ func (r *recorder) change(f func(*figures)) {
 	defer r.mu.Unlock()
 	if !r.begun {
 		r.begun = true
-		r.now.eventAge, r.now.overdue = -1, -1
+		r.now = noFigures()
 	}
 	f(&r.now)
 	r.dirty = true
@@ -83,7 +99,7 @@ func (t *Task) RunHealth(ctx context.Context) error {
 		case <-tick.C:
 		}
 		f, changed := t.health.take()
-		if !changed && time.Since(written) < signOfLife {
+		if !changed && time.Since(written) < t.writeAtLeastEvery() {
 			continue
 		}
 		if err := t.writeHealth(ctx, f); err == nil {
@@ -99,6 +115,13 @@ func (t *Task) RunHealth(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+func (t *Task) writeAtLeastEvery() time.Duration {
+	if t.busState.Load() != nil {
+		return busEvery
+	}
+	return signOfLife
 }
 
 // forgetOld removes rows of processes that are long gone, once per start: each start
@@ -125,7 +148,23 @@ func (t *Task) lastWords(ctx context.Context) error {
 
 func (t *Task) writeHealth(ctx context.Context, f figures) error {
 	f.flagVersion = t.spec.Flags.Get(t.spec.Name).Version
+	if look := t.busState.Load(); look != nil {
+		f.fromBus((*look)())
+	}
+	_, f.note = t.Ready()
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	return t.store.write(ctx, f)
+}
+
+// fromBus adds what the subscription knows of its group.
+func (f *figures) fromBus(s eventbus.State) {
+	f.group, f.inHandAge = s.Group, s.OldestInHand
+	f.backlog, f.oldestAge = -1, -1
+	if s.Backlog.Known {
+		f.backlog = s.Backlog.N
+	}
+	if s.OldestAge.Known {
+		f.oldestAge = s.OldestAge.D
+	}
 }

@@ -105,6 +105,8 @@ func (t *Task) subscribe(ctx context.Context, s Service, schema *gate) error {
 	sub := eventbus.Subscription{
 		Topic: eventbus.Topic(t.spec.Country), Group: eventbus.Group(t.spec.Country, s.Group), Tags: []string{string(s.Event)}, Beat: beat,
 	}
+	look := func() eventbus.State { return bus.State(sub.Group) }
+	t.busState.Store(&look)
 	p.Ready("bus", func() (bool, string) {
 		state := bus.State(sub.Group)
 		ok, reason := state.Ready()

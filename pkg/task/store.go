@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -18,6 +19,13 @@ const successTolerance = 10 * time.Second
 // RoleFallback is the role of the row in mq_task_health that holds a task's fallback
 // state for all its processes; its instance is "fallback:<country>".
 const RoleFallback = "fallback"
+
+// RoleRelay is the role of a relay's row; RoleWatch that of what a relay, which has a
+// connection to the broker, tells of a consumer group, its members or none.
+const (
+	RoleRelay = "relay"
+	RoleWatch = "watch"
+)
 
 // healthStore is the SQL of mq_task_health.
 type healthStore struct {
@@ -35,19 +43,24 @@ func (s *healthStore) sharedInstance() string { return "fallback:" + s.country }
 func (s *healthStore) write(ctx context.Context, f figures) error {
 	_, err := s.db.ExecContext(ctx, `INSERT INTO mq_task_health
 		(task, instance, country, role, failures_since_success, last_success_at, last_failure_at, last_pass_at,
-		 event_age_ms, overdue, flag_version, updated_at)
+		 event_age_ms, overdue, flag_version, last_confirm_at, consumer_group, backlog, oldest_age_ms,
+		 in_hand_age_ms, note, updated_at)
 		VALUES (?, ?, ?, ?, ?, NOW(3) - INTERVAL ? MICROSECOND, NOW(3) - INTERVAL ? MICROSECOND,
-		 NOW(3) - INTERVAL ? MICROSECOND, ?, ?, ?, NOW(3))
+		 NOW(3) - INTERVAL ? MICROSECOND, ?, ?, ?, NOW(3) - INTERVAL ? MICROSECOND, NULLIF(?, ''), ?, ?, ?, NULLIF(?, ''), NOW(3))
 		ON DUPLICATE KEY UPDATE country = VALUES(country), role = VALUES(role),
 		 failures_since_success = VALUES(failures_since_success),
 		 last_success_at = COALESCE(VALUES(last_success_at), last_success_at),
 		 last_failure_at = COALESCE(VALUES(last_failure_at), last_failure_at),
 		 last_pass_at = COALESCE(VALUES(last_pass_at), last_pass_at),
 		 event_age_ms = COALESCE(VALUES(event_age_ms), event_age_ms), overdue = VALUES(overdue),
-		 flag_version = VALUES(flag_version), updated_at = VALUES(updated_at)`,
+		 flag_version = VALUES(flag_version), last_confirm_at = COALESCE(VALUES(last_confirm_at), last_confirm_at),
+		 consumer_group = VALUES(consumer_group), backlog = VALUES(backlog), oldest_age_ms = VALUES(oldest_age_ms),
+		 in_hand_age_ms = VALUES(in_hand_age_ms), note = VALUES(note), updated_at = VALUES(updated_at)`,
 		s.task, s.instance, s.country, s.role, f.failures,
 		ago(f.lastSuccess), ago(f.lastFailure), ago(f.lastPass),
-		unlessNegative(f.eventAge.Milliseconds()), unlessNegative(f.overdue), f.flagVersion)
+		unlessNegative(millis(f.eventAge)), unlessNegative(f.overdue), f.flagVersion,
+		ago(f.lastConfirm), f.group, unlessNegative(f.backlog), unlessNegative(millis(f.oldestAge)),
+		unlessNegative(millis(f.inHandAge)), cut(f.note, maxNote))
 	if err != nil {
 		return fmt.Errorf("write health of task %s: %w", s.task, err)
 	}
@@ -72,6 +85,25 @@ func ago(t time.Time) any {
 		return nil
 	}
 	return time.Since(t).Microseconds()
+}
+
+// maxNote is the width of the column.
+const maxNote = 255
+
+// millis keeps "unknown", which any negative duration means.
+func millis(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	return d.Milliseconds()
+}
+
+// cut shortens text to n bytes, at a character's end.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "")
 }
 
 func unlessNegative(n int64) any {
@@ -163,8 +195,8 @@ type Instance struct {
 func Instances(ctx context.Context, db *sql.DB, lately time.Duration) (out []Instance, err error) {
 	rows, err := db.QueryContext(ctx, `SELECT task, country, instance, role, COALESCE(flag_version, 0),
 		TIMESTAMPDIFF(MICROSECOND, updated_at, NOW(3))
-		FROM mq_task_health WHERE role <> ? AND updated_at > NOW(3) - INTERVAL ? MICROSECOND
-		ORDER BY task, country, role, instance`, RoleFallback, lately.Microseconds())
+		FROM mq_task_health WHERE role NOT IN (?, ?) AND updated_at > NOW(3) - INTERVAL ? MICROSECOND
+		ORDER BY task, country, role, instance`, RoleFallback, RoleWatch, lately.Microseconds())
 	if err != nil {
 		return nil, fmt.Errorf("read instances of tasks: %w", err)
 	}

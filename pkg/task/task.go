@@ -142,6 +142,8 @@ type Task struct {
 
 	fallback  atomic.Pointer[string] // the reason while it holds, as last seen
 	toldNoBus atomic.Bool
+	// busState asks the subscription, once there is one.
+	busState atomic.Pointer[func() eventbus.State]
 }
 
 // ErrSpec: the task is wired wrongly.

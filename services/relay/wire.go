@@ -27,7 +27,7 @@ func wire(cfg *Config) func(ctx context.Context, p *service.Process) error {
 	return func(ctx context.Context, p *service.Process) error {
 		bus, err := openBus(ctx, cfg, eventbus.WithRegisterer(p.Registerer()))
 		if errors.Is(err, provider.ErrNotConfigured) {
-			return idle(ctx, p, err)
+			return idle(ctx, cfg, p, err)
 		}
 		if err != nil {
 			return err
@@ -51,6 +51,7 @@ func wire(cfg *Config) func(ctx context.Context, p *service.Process) error {
 		if err != nil {
 			return err
 		}
+		r := newReport(main, cfg.Base.Country)
 		start := newStart(main, beat)
 		p.Ready("start", start.ready)
 		p.Ready("relay", relay.Ready)
@@ -61,6 +62,7 @@ func wire(cfg *Config) func(ctx context.Context, p *service.Process) error {
 			}
 			return relay.Run(ctx)
 		})
+		p.Go("report", func(ctx context.Context) error { return r.run(ctx, relay.Snapshot, bus.Inspector()) })
 		return nil
 	}
 }
@@ -72,13 +74,16 @@ func openBus(ctx context.Context, cfg *Config, opts ...eventbus.Option) (*eventb
 
 // idle is a relay without a broker: it stays up, claims nothing and says why. Events
 // wait in outbox_event until there is one.
-func idle(ctx context.Context, p *service.Process, why error) error {
+func idle(ctx context.Context, cfg *Config, p *service.Process, why error) error {
+	pool, err := db.OpenSQL(cfg.DB, db.WithPool(2))
+	if err != nil {
+		return err
+	}
+	p.OnStop("database", func(context.Context) error { return pool.Close() })
 	zerolog.Ctx(ctx).Warn().Msg("relay publishes nothing: " + why.Error())
 	p.Ready("bus", func() (bool, string) { return true, why.Error() })
-	p.Go("idle", func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	})
+	r := newReport(pool, cfg.Base.Country)
+	p.Go("idle", func(ctx context.Context) error { return r.runIdle(ctx, why.Error()) })
 	return nil
 }
 
