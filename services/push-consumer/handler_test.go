@@ -92,6 +92,31 @@ func TestWorkerThatFinishesTooLateChangesNothing(t *testing.T) {
 	require.Len(t, b.fcm.Accepted("p1"), 2)
 }
 
+// While its successor is still sending, only owner and attempt tell the two apart; the
+// state is the same.
+func TestWorkerThatFinishesWhileItsSuccessorSendsChangesNothing(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.Lease = 600 * time.Millisecond })
+	for _, successor := range []string{"other", "late"} { // an owner's name may even come again
+		id := "by-" + successor
+		b.push(t, id, 1)
+		late, _, err := b.store.leaseMessageIfDue(t.Context(), id, "late", b.cfg.Lease, time.Hour, 4)
+		require.NoError(t, err)
+		require.NoError(t, b.store.beginAttempts(t.Context(), late))
+		time.Sleep(b.cfg.Lease)
+		next, _, err := b.store.leaseMessageIfDue(t.Context(), id, successor, time.Minute, time.Hour, 4)
+		require.NoError(t, err)
+		require.NoError(t, b.store.beginAttempts(t.Context(), next))
+
+		require.ErrorIs(t, b.store.recordAnswer(t.Context(), late, "dev-"+id+"-0", answer{class: accepted}), errLeaseLost)
+		require.ErrorIs(t, b.store.finish(t.Context(), late, statusFailed, "too late", late.Devices), errLeaseLost)
+		require.ErrorIs(t, b.store.reschedule(t.Context(), late, time.Hour, "too late", late.Devices, true), errLeaseLost)
+		require.Equal(t, statusSending, b.status(t, id))
+		require.Zero(t, b.s.QueryInt(t, "SELECT COUNT(*) FROM mq_delayed_event"))
+		require.NoError(t, b.store.recordAnswer(t.Context(), next, "dev-"+id+"-0", answer{class: accepted}))
+		require.NoError(t, b.store.finish(t.Context(), next, statusSent, "", nil))
+	}
+}
+
 // blocked is a worker that hangs in its request until it is let go.
 type blocked struct{ entered, letGo chan struct{} }
 
