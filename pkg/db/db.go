@@ -51,6 +51,7 @@ func (c Config) Validate() error {
 	var errs []error
 	if _, err := zone(c.TimeZone); err != nil {
 		errs = append(errs, fmt.Errorf("SEAHUB_DB_TIME_ZONE (seahub.db.time-zone): %w", err))
+		c.TimeZone = "+00:00" // so that the address is judged by itself
 	}
 	if c.DSN != "" {
 		if _, err := c.driverConfig(); err != nil {

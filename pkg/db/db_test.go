@@ -176,6 +176,7 @@ func TestConfigErrorsNameTheKeyAndHideThePassword(t *testing.T) {
 	require.ErrorContains(t, err, "SEAHUB_DB_DSN (seahub.db.dsn)")
 	require.ErrorContains(t, err, "SEAHUB_DB_TIME_ZONE (seahub.db.time-zone)")
 	require.NotContains(t, err.Error(), "hunter2")
+	require.NotContains(t, db.Config{DSN: "root@tcp(127.0.0.1:3306)/app", TimeZone: "WIB"}.Validate().Error(), "SEAHUB_DB_DSN")
 	require.ErrorContains(t, db.Config{DSN: "root@tcp(127.0.0.1:3306)/", TimeZone: "+00:00"}.Validate(), "names no schema")
 	require.NoError(t, db.Config{DSN: "root@tcp(127.0.0.1:3306)/app", TimeZone: "-03:30"}.Validate())
 }

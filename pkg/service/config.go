@@ -3,7 +3,9 @@ package service
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"time"
 )
 
@@ -19,6 +21,18 @@ type Base struct {
 	DrainTimeout time.Duration `env:"SEAHUB_DRAIN_TIMEOUT" envDefault:"25s" key:"seahub.drain.timeout" min:"1s" max:"10m" help:"how long running work may go on after the order to stop"`
 }
 
+// Validate checks what tags cannot say.
+func (b Base) Validate() error {
+	_, port, err := net.SplitHostPort(b.AdminAddr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("SEAHUB_ADMIN_ADDR (seahub.admin.addr): %q is not of the form host:port or :port", b.AdminAddr)
+	}
+	return nil
+}
+
 // ErrConfig is wrapped by every configuration error.
 var ErrConfig = errors.New("configuration is not usable")
 
@@ -31,11 +45,8 @@ func load(cfg any, environ []string) (warnings []string, err error) {
 	}
 	given := environMap(environ)
 	values, problems := canonical(keys, given)
-	parsed := parse(cfg, keys, values)
-	problems = append(problems, parsed...)
-	if len(parsed) == 0 {
-		problems = append(problems, crossChecks(cfg)...)
-	}
+	bad, parsed := parse(cfg, keys, values)
+	problems = append(append(problems, parsed...), crossChecks(cfg, bad)...)
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("%w:\n%w", ErrConfig, errors.Join(problems...))
 	}

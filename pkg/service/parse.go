@@ -69,27 +69,27 @@ func (k Key) show(v string) string {
 	return strconv.Quote(v)
 }
 
-// parse fills cfg and checks every single value.
-func parse(cfg any, keys []Key, values map[string]string) []error {
-	var problems []error
-	byField := map[string]Key{}
+// parse fills cfg and checks every single value. bad names the keys with a problem.
+func parse(cfg any, keys []Key, values map[string]string) (bad []string, problems []error) {
+	add := func(k Key, err error) {
+		bad, problems = append(bad, k.Env), append(problems, k.problem(err))
+	}
 	for _, k := range keys {
-		byField[k.Env] = k
 		if k.Required && values[k.Env] == "" {
-			problems = append(problems, k.problem(errors.New("is required and not set")))
+			add(k, errors.New("is required and not set"))
 		}
 	}
 	for _, k := range keys {
 		// One key at a time: the library's own report names fields, not variables.
 		if err := parseOne(cfg, k, values); err != nil {
-			problems = append(problems, k.problem(err))
+			add(k, err)
 			continue
 		}
 		if err := k.check(reflect.ValueOf(cfg).Elem().FieldByIndex(k.field), values[k.Env]); err != nil {
-			problems = append(problems, k.problem(err))
+			add(k, err)
 		}
 	}
-	return problems
+	return bad, problems
 }
 
 // parseOne parses one field by way of a struct that has only this field.
@@ -102,10 +102,17 @@ func parseOne(cfg any, k Key, values map[string]string) error {
 		return nil // stays at its zero value; nil for an optional one
 	}
 	if err := env.ParseWithOptions(one.Interface(), env.Options{Environment: values}); err != nil {
-		return fmt.Errorf("%s is not a %s", k.show(values[k.Env]), k.Kind)
+		return fmt.Errorf("%s is not %s %s", k.show(values[k.Env]), article(k.Kind), k.Kind)
 	}
 	target.Set(one.Elem().Field(0))
 	return nil
+}
+
+func article(noun string) string {
+	if strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an"
+	}
+	return "a"
 }
 
 // check applies the tags oneof, pattern, min and max.
@@ -163,31 +170,39 @@ func compareNumbers(a, b float64) int {
 	return 0
 }
 
-// crossChecks calls Validate of cfg and of each nested struct that has one.
-func crossChecks(cfg any) []error {
+// crossChecks calls Validate of cfg and of each room's struct in it; a room answers for
+// the parts of its own. What they say of the keys in bad is left out: those have been
+// reported, and their fields hold nothing that could be checked.
+func crossChecks(cfg any, bad []string) []error {
 	var problems []error
-	v := reflect.ValueOf(cfg).Elem()
-	visit(v, func(s reflect.Value) {
-		if c, ok := s.Interface().(interface{ Validate() error }); ok {
-			if err := c.Validate(); err != nil {
-				problems = append(problems, indent(err))
+	validate := func(s reflect.Value) {
+		c, ok := s.Interface().(interface{ Validate() error })
+		if !ok {
+			return
+		}
+		err := c.Validate()
+		if err == nil {
+			return
+		}
+		for _, line := range strings.Split(err.Error(), "\n") {
+			if !slices.ContainsFunc(bad, func(name string) bool { return isAbout(line, name) }) {
+				problems = append(problems, errors.New("  "+line))
 			}
 		}
-	})
+	}
+	v := reflect.ValueOf(cfg).Elem()
+	validate(v)
+	for i := range v.NumField() {
+		if f := v.Type().Field(i); f.Type.Kind() == reflect.Struct && f.IsExported() && f.Tag.Get("env") == "" {
+			validate(v.Field(i))
+		}
+	}
 	return problems
 }
 
-func visit(v reflect.Value, f func(reflect.Value)) {
-	f(v)
-	for i := range v.NumField() {
-		if v.Field(i).Kind() == reflect.Struct && v.Type().Field(i).IsExported() && v.Type().Field(i).Tag.Get("env") == "" {
-			visit(v.Field(i), f)
-		}
-	}
-}
-
-func indent(err error) error {
-	return errors.New("  " + strings.ReplaceAll(err.Error(), "\n", "\n  "))
+// isAbout reports whether the text is about the variable.
+func isAbout(text, variable string) bool {
+	return regexp.MustCompile(`\b` + regexp.QuoteMeta(variable) + `\b`).MatchString(text)
 }
 
 // unknownNames lists SEAHUB_* variables that this service does not read and that the

@@ -25,13 +25,25 @@ type roomConfig struct {
 	Wait     time.Duration `env:"SEAHUB_ROOM_WAIT" envDefault:"5s" key:"seahub.room.wait" min:"1s" help:"wait"`
 	Mode     string        `env:"SEAHUB_ROOM_MODE" key:"seahub.room.mode" oneof:",fast,safe" help:"mode"`
 	On       *bool         `env:"SEAHUB_ROOM_ON" key:"seahub.room.on" help:"switch"`
+	Part     partConfig
 }
 
+// partConfig is a part of the room that only the room knows to be in use.
+type partConfig struct {
+	Host string `env:"SEAHUB_ROOM_PART_HOST" key:"seahub.room.part.host" help:"host"`
+}
+
+func (partConfig) Validate() error { return errors.New("SEAHUB_ROOM_PART_HOST is asked for itself") }
+
 func (c roomConfig) Validate() error {
+	var errs []error
 	if c.MaxSize == 13 {
-		return errors.New("SEAHUB_ROOM_MAX_SIZE (seahub.room.max-size): 13 does not go with the rest")
+		errs = append(errs, errors.New("SEAHUB_ROOM_MAX_SIZE (seahub.room.max-size): 13 does not go with the rest"))
 	}
-	return nil
+	if c.Wait < 2*time.Second {
+		errs = append(errs, errors.New("SEAHUB_ROOM_WAIT (seahub.room.wait) is too short for the rest"))
+	}
+	return errors.Join(errs...)
 }
 
 type testConfig struct {
@@ -63,6 +75,20 @@ func TestLoadReportsEveryProblemAtOnceAndNoSecret(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	require.NotContains(t, err.Error(), "hunter2")
+}
+
+// What single values show and what only several show is one report, in which no key is
+// blamed for what another one's mistake left in its place.
+func TestCrossChecksAreInTheSameReport(t *testing.T) {
+	var cfg testConfig
+	_, err := load(&cfg, good("SEAHUB_ROOM_MODE=slow", "SEAHUB_ROOM_MAX_SIZE=13", "SEAHUB_ROOM_WAIT=soon", "SEAHUB_ADMIN_ADDR=9090"))
+	require.ErrorContains(t, err, "SEAHUB_ROOM_MODE")
+	require.ErrorContains(t, err, "13 does not go with the rest")
+	require.ErrorContains(t, err, `SEAHUB_ADMIN_ADDR (seahub.admin.addr): "9090" is not of the form`)
+	require.ErrorContains(t, err, `"soon" is not a duration`)
+	require.NotContains(t, err.Error(), "too short for the rest")
+	require.NotContains(t, err.Error(), "asked for itself", "a room answers for its parts")
+	require.Equal(t, 4, strings.Count(err.Error(), "\n"))
 }
 
 func TestLoadTakesBothSpellings(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/seahub/seahub-mq/pkg/db"
@@ -54,8 +55,17 @@ func (c Config) Validate() error {
 	if c.RetryMax < c.RetryBase {
 		errs = append(errs, fmt.Errorf("SEAHUB_PUSH_RETRY_MAX (seahub.push.retry-max) is %s, below SEAHUB_PUSH_RETRY_BASE (seahub.push.retry-base) %s", c.RetryMax, c.RetryBase))
 	}
-	if u, err := url.Parse(c.FCMEndpoint); err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
+	u, err := url.Parse(c.FCMEndpoint)
+	switch {
+	case strings.Contains(c.FCMEndpoint, "@"): // not quoted: it may be a secret
+		errs = append(errs, errors.New("SEAHUB_FCM_ENDPOINT (seahub.fcm.endpoint) has a user or password in it: requests carry the key file's token and nothing else"))
+	case err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "":
 		errs = append(errs, fmt.Errorf("SEAHUB_FCM_ENDPOINT (seahub.fcm.endpoint): %q is not an http or https address", c.FCMEndpoint))
+	}
+	if c.FCMKeyFile != "" {
+		if _, err := readKey(c.FCMKeyFile); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -180,6 +180,9 @@ type serviceAccount struct {
 // readKey never quotes the file's contents.
 func readKey(path string) (serviceAccount, error) {
 	var key serviceAccount
+	if strings.Contains(path, "{") { // an error of the file system would quote it
+		return key, errors.New("SEAHUB_FCM_KEY_FILE (seahub.fcm.key-file) holds the key itself: give the path of a file that has it")
+	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return key, fmt.Errorf("SEAHUB_FCM_KEY_FILE (seahub.fcm.key-file): %w", err)

@@ -219,6 +219,21 @@ func TestKeyFileErrorsNameTheVariableAndNoSecret(t *testing.T) {
 	}
 	_, err := newFCM("http://x", path+".none", time.Second)
 	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = newFCM("http://x", `{"private_key":"hunter2"}`, time.Second)
+	require.ErrorContains(t, err, "SEAHUB_FCM_KEY_FILE")
+	require.NotContains(t, err.Error(), "hunter2")
+}
+
+func TestConfigReportsWhatOneKeyCannotShow(t *testing.T) {
+	c := testConfig()
+	c.FCMEndpoint, c.FCMKeyFile = "https://user:hunter2@", filepath.Join(t.TempDir(), "none.json")
+	c.FCMTimeout = c.Lease
+	c.KeepAttempts = 0
+	err := c.Validate()
+	for _, want := range []string{"SEAHUB_FCM_ENDPOINT", "SEAHUB_FCM_KEY_FILE", "SEAHUB_PUSH_LEASE", "SEAHUB_PUSH_KEEP_ATTEMPTS"} {
+		require.ErrorContains(t, err, want)
+	}
+	require.NotContains(t, err.Error(), "hunter2")
 }
 
 func TestTTLIsBounded(t *testing.T) {

@@ -63,6 +63,10 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 			t.Errorf("error does not name %s: %v", want, err)
 		}
 	}
+	withPassword := provider.Config{Provider: provider.RedisStreams, Redis: redisstreams.Config{Addresses: []string{"redis://:hunter2@a:1"}}}
+	if err := withPassword.Validate(); err == nil || !strings.Contains(err.Error(), "SEAHUB_REDIS_ADDRESSES") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("an address with a password in it: %v", err)
+	}
 	if _, err := provider.Open(provider.Config{Provider: provider.RedisStreams, Redis: redisstreams.Config{Addresses: []string{"a:1"}}}, "", "", zerolog.Nop()); err == nil {
 		t.Error("a bus without env and country was opened")
 	}

@@ -48,6 +48,10 @@ func (c Config) Validate() error {
 		}
 	}
 	for _, a := range c.addresses() {
+		if strings.Contains(a, "@") { // not quoted: it may be a password
+			add(true, "SEAHUB_REDIS_ADDRESSES (seahub.redis.addresses) has a user or password in it: write host:port, and give those by keys of their own")
+			continue
+		}
 		add(!strings.Contains(a, ":") || strings.Contains(a, "/"), "SEAHUB_REDIS_ADDRESSES (seahub.redis.addresses) holds %q: write host:port, without a scheme", a)
 	}
 	add(c.Mode == modeSingle && len(c.addresses()) > 1, "SEAHUB_REDIS_ADDRESSES (seahub.redis.addresses) names %d servers, SEAHUB_REDIS_MODE (seahub.redis.mode) single takes one", len(c.addresses()))
