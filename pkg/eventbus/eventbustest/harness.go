@@ -26,6 +26,27 @@ type Harness struct {
 	Lease time.Duration
 	// Cannot names scenarios that the broker cannot meet, each with the reason.
 	Cannot map[string]string
+	// Traits are where the broker differs within the contract.
+	Traits Traits
+	// Tune, when set, adjusts the bus's configuration in every scenario.
+	Tune func(*eventbus.Config)
+}
+
+// Traits are what one broker does and another does not; handlers must not rely on
+// either. The zero value is the strictest. docs/brokers.md has the table of them.
+type Traits struct {
+	// OnlyBacklog: the broker tells neither what is in flight nor what waits for a
+	// retry; both are unknown.
+	OnlyBacklog bool
+	// RepeatsOnRebalance: what a member has in hand may be delivered to another one
+	// as well when members come or go.
+	RepeatsOnRebalance bool
+	// KeepsShareUntilDrained: a member that stops holds its unstarted events until its
+	// last handler has ended.
+	KeepsShareUntilDrained bool
+	// GoroutinesPerStart is how many the broker's client leaves asleep behind each
+	// subscription that ended.
+	GoroutinesPerStart int
 }
 
 // Room is one scenario's place on a broker.
@@ -34,6 +55,9 @@ type Room struct {
 	// Open makes a driver as a new process would: connections of its own, by a link
 	// that the scenario can break.
 	Open func(t testing.TB) (eventbus.Parts, Link)
+	// Group, when set, makes a consumer group on a broker where a person does that
+	// beforehand; repeating it changes nothing.
+	Group func(t testing.TB, group string)
 	// Stored counts the messages that the broker has stored on the room's topic.
 	Stored func(t testing.TB) int
 	// Forget removes the room's topic and groups from the broker, as a restart

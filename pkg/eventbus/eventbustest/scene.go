@@ -42,7 +42,14 @@ func newScene(t *testing.T, h Harness, ownBroker bool) *scene {
 	return s
 }
 
-func (s *scene) group(task string) string { return eventbus.Group(s.room.Country, task) }
+func (s *scene) group(task string) string {
+	s.Helper()
+	name := eventbus.Group(s.room.Country, task)
+	if s.room.Group != nil {
+		s.room.Group(s, name)
+	}
+	return name
+}
 
 // process is a bus as one process has it.
 type process struct {
@@ -66,6 +73,9 @@ func kitConfig() eventbus.Config {
 func (s *scene) process(change ...func(*eventbus.Config)) *process {
 	s.Helper()
 	cfg := kitConfig()
+	if s.h.Tune != nil {
+		s.h.Tune(&cfg)
+	}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -199,6 +209,19 @@ func receives[T any](s *scene, what string, ch <-chan T) T {
 	case <-time.After(s.h.Patience):
 		s.Fatalf("not within %s: %s", s.h.Patience, what)
 		panic("unreachable")
+	}
+}
+
+// once checks that n messages were delivered once each, as far as the broker's traits
+// promise it when members come and go; that all of them came is checked elsewhere.
+func (s *scene) once(what string, deliveries, n int) {
+	s.Helper()
+	switch {
+	case deliveries == n:
+	case s.h.Traits.RepeatsOnRebalance && deliveries > n:
+		s.Logf("%s: %d deliveries of %d messages: members came or went", what, deliveries, n)
+	default:
+		s.Errorf("%s: %d deliveries of %d messages, though nothing failed", what, deliveries, n)
 	}
 }
 

@@ -62,11 +62,13 @@ func Open(cfg Config, env, country string, logger zerolog.Logger, opts ...eventb
 		}
 		parts = eventbus.Parts{Sender: d, Receiver: d, Inspector: d, Provisioner: d, Warnings: d.Warnings}
 	case RocketMQ:
-		d, err := rocketmq.New(cfg.RocketMQ, logger)
+		d, err := rocketmq.New(cfg.RocketMQ, rocketmq.Options{
+			Country: country, Registerer: eventbus.Registerer(opts...), Logger: logger,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("open event bus on %s: %w", cfg.Provider, err)
 		}
-		parts = eventbus.Parts{Sender: d, Receiver: d, Inspector: d}
+		parts = eventbus.Parts{Sender: d, Receiver: d, Inspector: d, Provisioner: d}
 	}
 	return eventbus.New(parts, cfg.Bus, env, country, opts...), nil
 }

@@ -2,29 +2,55 @@ package rocketmq
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 )
 
-// clientGlobals guards the client's own globals, its logger and its panic handler:
-// setting them while a client runs is a race, so the first driver of a process does.
-var clientGlobals sync.Once
+// Timeouts of the client's connections, the same for all: the client keeps them in a
+// global. A dial blocks all calls of one client, also those to other brokers. Reading
+// must outlast the client's long poll of 30 s, and idle connections.
+const (
+	dialTimeout  = 3 * time.Second
+	readTimeout  = 2 * time.Minute
+	writeTimeout = 10 * time.Second
+)
 
-func routeClientLog(logger zerolog.Logger) {
+// clientGlobals guards the client's own globals: setting them while a client runs is
+// a race, so the first driver of a process does.
+var (
+	clientGlobals sync.Once
+	clientPanics  atomic.Pointer[prometheus.Counter]
+)
+
+func setClientGlobals(logger zerolog.Logger) {
 	clientGlobals.Do(func() {
 		l := &clientLog{logger: logger}
 		rlog.SetLogger(l)
 		primitive.DefaultPanicHandler = func(any) {
-			l.logger.Error().Str("client", "rocketmq").Msg("a goroutine of the client panicked and was recovered")
+			if c := clientPanics.Load(); c != nil {
+				(*c).Inc()
+			}
+			l.line(zerolog.ErrorLevel, "a goroutine of the client panicked and was recovered", nil)
 		}
+		// The only way to set them is an option, and an option needs an object. This
+		// one is never started.
+		_, _ = producer.NewDefaultProducer(
+			producer.WithInstanceName("seahub-globals"),
+			producer.WithNameServer([]string{"127.0.0.1:1"}),
+			producer.WithRemotingTimeout(dialTimeout, readTimeout, writeTimeout))
 	})
 }
 
+func countClientPanics(c prometheus.Counter) { clientPanics.Store(&c) }
+
 // clientLog takes the client's lines: warnings and errors, at most one in logEvery.
-// Its fields are dropped, since they hold whole messages.
+// Its fields are dropped but for names, since they hold whole messages.
 type clientLog struct {
 	logger zerolog.Logger
 

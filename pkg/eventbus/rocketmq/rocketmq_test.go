@@ -26,7 +26,7 @@ func TestClassifyReadsTheBrokersCode(t *testing.T) {
 		"request timeout": driver.Unavailable,
 		"dial tcp 127.0.0.1:10911: connect: connection refused": driver.Unavailable,
 	} {
-		if got := classify(errors.New(text)); got != want {
+		if got := parseAnswer(errors.New(text)).status; got != want {
 			t.Errorf("%q is %s, want %s", text, got, want)
 		}
 	}
@@ -56,7 +56,7 @@ func TestMessageComesBackAsItWent(t *testing.T) {
 	}
 	r := &run{sub: driver.Subscription{Topic: in.Topic, Group: "GID_id_push_dispatch"}}
 	d := r.delivery(received(m, func(x *primitive.MessageExt) {
-		x.MsgId, x.ReconsumeTimes, x.StoreTimestamp = "0A", 2, 1_700_000_000_000
+		x.MsgId, x.ReconsumeTimes, x.BornTimestamp = "0A", 2, 1_700_000_000_000
 	}))
 	if d.Key != in.Key || d.Tag != in.Tag || d.Topic != in.Topic || d.Attempt != 3 || d.BrokerID != "0A" || d.PublishedAt.Year() != 2023 {
 		t.Errorf("delivery is %+v", d)
@@ -72,7 +72,7 @@ func TestMessageComesBackAsItWent(t *testing.T) {
 }
 
 func TestNewTellsEverythingAtOnce(t *testing.T) {
-	_, err := New(Config{AccessKey: "very-secret"}, zerolog.Nop())
+	_, err := New(Config{AccessKey: "very-secret"}, Options{Country: "id", Logger: zerolog.Nop()})
 	if err == nil {
 		t.Fatal("an empty configuration was taken")
 	}
@@ -87,7 +87,7 @@ func TestNewTellsEverythingAtOnce(t *testing.T) {
 }
 
 func TestSendAnswersForEachMessage(t *testing.T) {
-	d, err := New(Config{NameServers: []string{"127.0.0.1:1"}}, zerolog.Nop())
+	d, err := New(Config{NameServers: []string{"127.0.0.1:1"}}, Options{Country: "id", Logger: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestSendAnswersForEachMessage(t *testing.T) {
 	if err := d.Close(context.Background()); err != nil {
 		t.Error(err)
 	}
-	if r := d.Send(context.Background(), []driver.Message{{Topic: "t", Tag: "A", Key: "k", Body: []byte("{}")}}); !errors.Is(r[0].Err, driver.ErrClosed) {
+	if r := d.Send(context.Background(), []driver.Message{{Topic: "beex-id-events", Tag: "A", Key: "k", Body: []byte("{}")}}); !errors.Is(r[0].Err, driver.ErrClosed) {
 		t.Errorf("after Close: %+v", r[0])
 	}
 }
@@ -116,8 +116,7 @@ func TestSendAnswersForEachMessage(t *testing.T) {
 func TestCallbackNeverAcksByAccident(t *testing.T) {
 	verdict := driver.Outcome{}
 	r := &run{
-		handling: context.Background(), slots: make(chan struct{}, 1),
-		gone: make(chan struct{}), halted: make(chan struct{}),
+		slots: make(chan struct{}, 1), halted: make(chan struct{}),
 		handle: func(context.Context, driver.Delivery) driver.Outcome {
 			if verdict.Reason == "panic" {
 				panic("x")
@@ -125,6 +124,9 @@ func TestCallbackNeverAcksByAccident(t *testing.T) {
 			return verdict
 		},
 	}
+	mem := &member{r: r, gone: make(chan struct{}), inHand: map[queueKey]int{}}
+	mem.handling, mem.stopHandling = context.WithCancel(context.Background())
+	defer mem.stopHandling()
 	m := received(primitive.NewMessage("t", []byte("{}")), func(*primitive.MessageExt) {})
 	const success, later = 0, 1
 	for name, c := range map[string]struct {
@@ -139,14 +141,14 @@ func TestCallbackNeverAcksByAccident(t *testing.T) {
 		"dead":      {driver.Outcome{Verdict: driver.Dead}, success},
 	} {
 		verdict = c.out
-		if got, _ := r.consume(context.Background(), m); int(got) != c.want {
+		if got, _ := mem.consume(context.Background(), m); int(got) != c.want {
 			t.Errorf("%s: consume result %d, want %d", name, got, c.want)
 		}
 	}
 	verdict = driver.Outcome{Verdict: driver.Halt, Reason: "foreign"}
 	got := make(chan int, 1)
 	go func() {
-		res, _ := r.consume(context.Background(), m)
+		res, _ := mem.consume(context.Background(), m)
 		got <- int(res)
 	}()
 	<-r.halted
@@ -155,7 +157,7 @@ func TestCallbackNeverAcksByAccident(t *testing.T) {
 		t.Fatalf("the foreign message was answered with %d before the client was gone", res)
 	case <-time.After(20 * time.Millisecond):
 	}
-	close(r.gone)
+	close(mem.gone)
 	if res := <-got; res != later {
 		t.Errorf("the foreign message was answered with %d", res)
 	}

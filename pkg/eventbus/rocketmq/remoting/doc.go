@@ -16,7 +16,7 @@
 // extFields. A name server knows where topics are (105); everything else is asked
 // at the broker that holds the queue: the offset that a group has committed (14),
 // the next offset to be written (30), the oldest one still there (31), the offset
-// at a time (29), one message (11), the members of a group (38).
+// at a time (29), one message (11), the members of a group (38) and what they want (203).
 //
 // With an access key each request carries the key and a signature: HMAC-SHA1 over
 // the values of extFields in the order of their names, and the body.

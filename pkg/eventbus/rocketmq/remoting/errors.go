@@ -19,6 +19,10 @@ var (
 	ErrRefused = errors.New("refused")
 	// ErrDenied is an ErrRefused for the sake of the account.
 	ErrDenied = fmt.Errorf("%w: access denied: check access key, secret key and the account's permissions", ErrRefused)
+	// ErrWrongKey is an ErrDenied whose key is unknown or whose secret is another's.
+	ErrWrongKey = fmt.Errorf("%w: the key is not known, or its secret is wrong", ErrDenied)
+	// ErrGroupMissing is an ErrRefused: there is no such consumer group.
+	ErrGroupMissing = fmt.Errorf("%w: consumer group does not exist", ErrRefused)
 	// ErrClosed: the Client was closed.
 	ErrClosed = errors.New("remoting client is closed")
 )
@@ -33,6 +37,8 @@ const (
 	codePullRetry       = 20
 	codePullOffsetMoved = 21
 	codeOffsetNotFound  = 22
+	codeGroupMissing    = 26
+	codeGroupOffline    = 206
 )
 
 // longestRemark is how much of a server's reason an error quotes.
@@ -54,11 +60,23 @@ func (r *Refusal) Error() string {
 // Unwrap says what kind of refusal it is. Versions 4 answer a wrong key with a
 // general code and the name of an exception.
 func (r *Refusal) Unwrap() error {
+	if r.Code == codeGroupMissing {
+		return ErrGroupMissing
+	}
+	for _, text := range wrongKeyTexts {
+		if strings.Contains(r.Remark, text) {
+			return ErrWrongKey
+		}
+	}
 	if r.Code == codeNoPermission || strings.Contains(r.Remark, "AclException") {
 		return ErrDenied
 	}
 	return ErrRefused
 }
+
+// wrongKeyTexts are what versions 4 and 5 say of a key that is unknown, or that did
+// not sign what came.
+var wrongKeyTexts = [...]string{"Check signature failed", "check signature failed", "No acl config", "No accessKey", "User not found"}
 
 // refusal keeps the remark short and free of keys: brokers put the key into it,
 // and whole stack traces.
