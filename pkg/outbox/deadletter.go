@@ -90,6 +90,24 @@ func (s *DeadLetterStore) List(ctx context.Context, f DeadLetterFilter) ([]DeadL
 	return rows, nil
 }
 
+// Count counts what a filter selects; After and Limit do not matter.
+func (s *DeadLetterStore) Count(ctx context.Context, f DeadLetterFilter) (int64, error) {
+	n, err := s.count(ctx, f)
+	if err != nil {
+		return 0, fmt.Errorf("count dead letters: %w", err)
+	}
+	return n, nil
+}
+
+// OpenByGroup counts the OPEN dead letters of each group that has any.
+func (s *DeadLetterStore) OpenByGroup(ctx context.Context) (map[string]int64, error) {
+	n, err := s.openByGroup(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count open dead letters: %w", err)
+	}
+	return n, nil
+}
+
 // Get reads one dead letter whole.
 func (s *DeadLetterStore) Get(ctx context.Context, id int64) (DeadLetterRow, error) {
 	return get(ctx, s.db, id, "")

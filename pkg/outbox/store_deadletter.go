@@ -63,6 +63,32 @@ func (s *DeadLetterStore) list(ctx context.Context, f DeadLetterFilter) ([]DeadL
 	return out, rows.Err()
 }
 
+func (s *DeadLetterStore) count(ctx context.Context, f DeadLetterFilter) (n int64, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM mq_dead_letter
+		WHERE (? = '' OR status = ?) AND (? = '' OR consumer_group = ?) AND (? = '' OR tag = ?)`,
+		f.Status, f.Status, f.Group, f.Group, f.Tag, f.Tag).Scan(&n)
+	return n, err
+}
+
+func (s *DeadLetterStore) openByGroup(ctx context.Context) (map[string]int64, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT consumer_group, COUNT(*) FROM mq_dead_letter
+		WHERE status = 'OPEN' GROUP BY consumer_group`)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	out := map[string]int64{}
+	for rows.Next() {
+		var group string
+		var n int64
+		if err := rows.Scan(&group, &n); err != nil {
+			return nil, err
+		}
+		out[group] = n
+	}
+	return out, rows.Err()
+}
+
 func (r *DeadLetterRow) columns() []any {
 	return []any{
 		&r.ID, &r.Group, &r.Topic, &r.Tag, &r.EventID, &r.Attempts, &r.Reason, &r.LastError,

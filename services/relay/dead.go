@@ -118,36 +118,24 @@ func deadShowCommand(t *tools) *cobra.Command {
 
 func deadReplayCommand(t *tools) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "replay ID",
-		Short: "Send an OPEN dead letter's event again, and mark it once the broker has it",
-		Args:  oneID,
+		Use:   "replay [ID...]",
+		Short: "Send OPEN dead letters' events again, and mark each once the broker has it",
+		Long: `Send OPEN dead letters' events again, and mark each once the broker has it.
+
+Every group that takes the event's tag receives it; those that have handled it
+recognise it by its event id. Whoever replays, when and why is kept in mq_audit.`,
 	}
-	var a actFlags
-	a.bind(cmd)
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := idOf(args)
-		if err != nil {
-			return err
-		}
-		act, err := a.act(cmd)
-		if err != nil {
-			return err
-		}
+	return deadActCommand(t, cmd, "replayed", func(cmd *cobra.Command) (func(context.Context, *outbox.DeadLetterStore, int64, outbox.Act) error, func(), error) {
 		bus, err := openBus(cmd.Context(), t.cfg)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		defer func() { _ = bus.Close(context.WithoutCancel(cmd.Context())) }()
 		p := publisher{bus: bus.Publisher(), env: t.cfg.Base.Env, country: t.cfg.Base.Country}
-		return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
-			if err := outbox.NewDeadLetterStore(pool).Replay(ctx, id, act, p.replay); err != nil {
-				return err
-			}
-			return reportDead(cmd, id, "replayed", *asJSON)
-		})
-	}
-	return cmd
+		act := func(ctx context.Context, s *outbox.DeadLetterStore, id int64, a outbox.Act) error {
+			return s.Replay(ctx, id, a, p.replay)
+		}
+		return act, func() { _ = bus.Close(context.WithoutCancel(cmd.Context())) }, nil
+	})
 }
 
 // replay sends a dead letter again, as it was.
@@ -159,35 +147,11 @@ func (p publisher) replay(ctx context.Context, dl event.DeadLetter) outbox.Outco
 }
 
 func deadDiscardCommand(t *tools) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "discard ID", Short: "Close an OPEN dead letter for good; the row stays", Args: oneID,
-	}
-	var a actFlags
-	a.bind(cmd)
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := idOf(args)
-		if err != nil {
-			return err
+	cmd := &cobra.Command{Use: "discard [ID...]", Short: "Close OPEN dead letters for good; the rows stay"}
+	return deadActCommand(t, cmd, "discarded", func(*cobra.Command) (func(context.Context, *outbox.DeadLetterStore, int64, outbox.Act) error, func(), error) {
+		act := func(ctx context.Context, s *outbox.DeadLetterStore, id int64, a outbox.Act) error {
+			return s.Discard(ctx, id, a)
 		}
-		act, err := a.act(cmd)
-		if err != nil {
-			return err
-		}
-		return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
-			if err := outbox.NewDeadLetterStore(pool).Discard(ctx, id, act); err != nil {
-				return err
-			}
-			return reportDead(cmd, id, "discarded", *asJSON)
-		})
-	}
-	return cmd
-}
-
-func reportDead(cmd *cobra.Command, id int64, done string, asJSON bool) error {
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"id": id, "status": done})
-	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "dead letter %d %s\n", id, done)
-	return err
+		return act, func() {}, nil
+	})
 }

@@ -19,7 +19,7 @@ func main() {
 		Run:     wire(&cfg),
 		Commands: []*cobra.Command{
 			statusCommand(t), failedCommand(t), requeueCommand(t), discardCommand(t), purgeCommand(t),
-			migrateCommand(t), deadCommand(t),
+			migrateCommand(t), deadCommand(t), busCommand(t),
 			flagsCommand(t.pool, func() string { return cfg.Base.Country }),
 		},
 	}))

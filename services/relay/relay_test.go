@@ -219,6 +219,71 @@ func TestDeadLetterCommands(t *testing.T) {
 	require.Equal(t, 2, code)
 }
 
+func TestManyDeadLetters(t *testing.T) {
+	r := newRig(t)
+	_, code := r.command(t, "migrate")
+	require.Zero(t, code)
+	store := outbox.NewDeadLetterStore(r.DB)
+	die := func(group, tag, id string) {
+		require.NoError(t, store.StoreDeadLetter(t.Context(), event.DeadLetter{
+			Group: group, Topic: "beex-id-events", Tag: tag, EventID: id, Body: []byte(`{}`), Reason: "attempts used up",
+		}))
+	}
+	for i := range 5 {
+		die("GID_id_push_dispatch", "PUSH_DISPATCH", fmt.Sprint("push:", i))
+		die("GID_id_coupon_expire", "COUPON_EXPIRE", fmt.Sprint("coupon:", i))
+	}
+	stream := "beex:" + strings.TrimPrefix(r.env[1], "SEAHUB_ENV=") + ":events"
+	published := func() int {
+		n, err := r.redis.Client(t).XLen(t.Context(), stream).Result()
+		require.NoError(t, err)
+		return int(n)
+	}
+	counts := func(text string) (v struct {
+		Count, Replayed, Discarded int
+		First                      []outbox.DeadLetterRow
+	}) {
+		decode(t, text, &v)
+		return v
+	}
+	for _, wrong := range [][]string{
+		{"replay", "--reason", "x"},
+		{"replay", "1", "--all", "--reason", "x"},
+		{"discard", "--all"},
+		{"replay", "--dry-run"},
+	} {
+		_, code = r.command(t, append([]string{"dead"}, wrong...)...)
+		require.Equal(t, 2, code, "%v", wrong)
+	}
+	out, code := r.command(t, "dead", "replay", "--group", "GID_id_push_dispatch", "--limit", "3", "--dry-run", "--json")
+	require.Zero(t, code)
+	require.Equal(t, 3, counts(out).Count)
+	require.Len(t, counts(out).First, 3)
+	out, code = r.command(t, "dead", "discard", "--all", "--dry-run")
+	require.Zero(t, code)
+	require.Contains(t, out, "10 dead letters")
+	require.Zero(t, published(), "a dry run sends nothing")
+	require.Equal(t, int64(10), r.QueryInt(t, "SELECT COUNT(*) FROM mq_dead_letter WHERE status = 'OPEN'"))
+	require.Zero(t, r.QueryInt(t, "SELECT COUNT(*) FROM mq_audit WHERE target = 'mq_dead_letter'"))
+
+	out, code = r.command(t, "dead", "replay", "--group", "GID_id_push_dispatch", "--limit", "3", "--reason", "fixed", "--rate", "100", "--json")
+	require.Zero(t, code)
+	require.Equal(t, 3, counts(out).Replayed)
+	require.Equal(t, 3, published())
+	out, code = r.command(t, "dead", "discard", "--tag", "COUPON_EXPIRE", "--reason", "no longer wanted", "--who", "me", "--json")
+	require.Zero(t, code)
+	require.Equal(t, 5, counts(out).Discarded)
+	require.Equal(t, 3, published())
+	require.Equal(t, int64(8), r.QueryInt(t, "SELECT COUNT(*) FROM mq_audit WHERE target = 'mq_dead_letter'"))
+	require.Equal(t, int64(5), r.QueryInt(t, "SELECT COUNT(*) FROM mq_dead_letter WHERE status = 'DISCARDED' AND resolved_by = 'me' AND resolved_why = 'no longer wanted'"))
+	out, code = r.command(t, "dead", "replay", "--all", "--reason", "the rest")
+	require.Zero(t, code)
+	require.Contains(t, out, "2 dead letters replayed")
+	out, code = r.command(t, "dead", "replay", "--all", "--reason", "none is left")
+	require.Zero(t, code)
+	require.Contains(t, out, "0 dead letters replayed")
+}
+
 func TestWithoutAProviderTheRelayStaysUpAndClaimsNothing(t *testing.T) {
 	r := newRig(t)
 	_, code := r.command(t, "migrate")

@@ -52,10 +52,18 @@ func wire(cfg *Config) func(ctx context.Context, p *service.Process) error {
 			return err
 		}
 		r := newReport(main, cfg.Base.Country)
+		dead, err := newDeadWatch(main, p.Registerer())
+		if err != nil {
+			return err
+		}
 		start := newStart(main, beat)
 		p.Ready("start", start.ready)
 		p.Ready("relay", relay.Ready)
 		p.Ready("broker settings", func() (bool, string) { return true, strings.Join(bus.Warnings(), "; ") })
+		p.Go("dead letter count", func(ctx context.Context) error {
+			dead.run(ctx)
+			return nil
+		})
 		p.Go("relay", func(ctx context.Context) error {
 			if err := start.wait(ctx); err != nil || ctx.Err() != nil {
 				return err

@@ -229,6 +229,15 @@ type Inspector interface {
 	Group(ctx context.Context, topic, group string) (GroupState, error)
 }
 
+// ErrNoGroup is wrapped by Inspector.Group when the broker has no such group on the
+// topic (yet).
+var ErrNoGroup = errors.New("no such group")
+
+// GroupLister is offered by inspectors whose broker can list a topic's groups.
+type GroupLister interface {
+	Groups(ctx context.Context, topic string) ([]string, error)
+}
+
 // Provisioner makes topic and group where the broker allows it; repeating it changes
 // nothing.
 type Provisioner interface {

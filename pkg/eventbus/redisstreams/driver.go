@@ -31,6 +31,7 @@ var (
 	_ driver.Receiver    = (*Driver)(nil)
 	_ driver.Inspector   = (*Driver)(nil)
 	_ driver.Provisioner = (*Driver)(nil)
+	_ driver.GroupLister = (*Driver)(nil)
 )
 
 // Options are what New needs beside the configuration.

@@ -2,7 +2,6 @@ package redisstreams
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,7 +12,7 @@ import (
 )
 
 // ErrNoGroup: the group does not exist on the topic (yet).
-var ErrNoGroup = errors.New("no such group")
+var ErrNoGroup = driver.ErrNoGroup
 
 // Ensure implements driver.Provisioner. Groups begin at the start of the stream: an
 // event that was published before its first consumer existed is an event all the same.
@@ -86,6 +85,24 @@ func clusterMasters(ctx context.Context, c *redis.ClusterClient) ([]*redis.Clien
 		out = append(out, m)
 	}
 	return out, err
+}
+
+// Groups implements driver.GroupLister; a topic that does not exist has none.
+func (d *Driver) Groups(ctx context.Context, topic string) ([]string, error) {
+	k, err := d.names.of(topic)
+	if err != nil {
+		return nil, err
+	}
+	infos, err := d.cmd.XInfoGroups(ctx, k.stream).Result()
+	if err != nil && !missingGroup(err) {
+		return nil, fmt.Errorf("list groups of %s: %w", topic, err)
+	}
+	var groups []string
+	for _, g := range infos {
+		groups = append(groups, g.Name)
+	}
+	slices.Sort(groups)
+	return groups, nil
 }
 
 // Group implements driver.Inspector.
