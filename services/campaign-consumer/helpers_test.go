@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 
+	"github.com/seahub/seahub-mq/pkg/backoff"
 	"github.com/seahub/seahub-mq/pkg/db"
 	"github.com/seahub/seahub-mq/pkg/db/migrations"
 	"github.com/seahub/seahub-mq/pkg/event"
@@ -110,6 +109,7 @@ func (b *bench) pod(t *testing.T, change ...func(*Config)) *poller {
 	p, err := newParts(cfg, process{}, gdb, pool, lease.New(leases))
 	require.NoError(t, err)
 	t.Cleanup(p.close)
+	p.client.again = backoff.Policy{Base: 20 * time.Millisecond, Max: 50 * time.Millisecond}
 	return p.poller
 }
 
@@ -225,4 +225,3 @@ func ids(campaigns []*tiktokfake.Campaign) []string {
 	}
 	return out
 }
-

@@ -59,13 +59,15 @@ type client struct {
 	tokens *tokenKeeper
 	pace   pacer
 	seen   func(call, result string, took time.Duration)
-	now    func() time.Time
+	// again is the pause before a call is made again at once.
+	again backoff.Policy
+	now   func() time.Time
 }
 
 func newClient(cfg Config, st tokenStore, leases *lease.Store, pace pacer, seen func(call, result string, took time.Duration)) *client {
 	h := newHTTP()
 	return &client{
-		cfg: cfg, http: h, pace: pace, seen: seen, now: time.Now,
+		cfg: cfg, http: h, pace: pace, seen: seen, now: time.Now, again: backoff.Policy{Base: time.Second, Max: 4 * time.Second},
 		tokens: &tokenKeeper{cfg: cfg, store: st, leases: leases, http: h, seen: seen},
 	}
 }
@@ -140,7 +142,7 @@ func (c *client) call(ctx context.Context, r request, out any) error {
 			}
 			return failure
 		case transient:
-			if attempt < triesAtOnce && backoff.Sleep(ctx, backoff.Policy{Base: time.Second, Max: 4 * time.Second}.Delay(attempt)) {
+			if attempt < triesAtOnce && backoff.Sleep(ctx, c.again.Delay(attempt)) {
 				continue
 			}
 			return failure
