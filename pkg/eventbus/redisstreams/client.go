@@ -16,15 +16,18 @@ import (
 // first answer, and five quiet dials turn a dead server into a slow one.
 func options(cfg Config) (*redis.UniversalOptions, error) {
 	o := &redis.UniversalOptions{
-		Addrs:            cfg.addresses(),
-		MasterName:       cfg.MasterName,
-		IsClusterMode:    cfg.Mode == modeCluster,
-		Username:         cfg.Username,
-		Password:         cfg.Password,
-		DB:               cfg.DB,
-		Protocol:         2,
-		MaxRetries:       -1,
-		DialerRetries:    1,
+		Addrs:         cfg.addresses(),
+		MasterName:    cfg.MasterName,
+		IsClusterMode: cfg.Mode == modeCluster,
+		Username:      cfg.Username,
+		Password:      cfg.Password,
+		DB:            cfg.DB,
+		Protocol:      2,
+		MaxRetries:    -1,
+		DialerRetries: 1,
+		// In a Cluster these are the retries, after broken connections too, and not only
+		// redirections. A command that went to the wrong node fails; see reroute.
+		MaxRedirects:     -1,
 		DialTimeout:      cfg.DialTimeout,
 		ReadTimeout:      cfg.Timeout,
 		WriteTimeout:     cfg.Timeout,
@@ -62,6 +65,16 @@ func tlsConfig(caFile string) (*tls.Config, error) {
 		return nil, fmt.Errorf("SEAHUB_REDIS_TLS_CA_FILE (seahub.redis.tls-ca-file): %s holds no PEM certificate", caFile)
 	}
 	return t, nil
+}
+
+// reroute makes a Cluster's client ask who serves what, after a failure: it follows no
+// redirection, and would find out by itself only some seconds later.
+func reroute(ctx context.Context, clients ...redis.UniversalClient) {
+	for _, client := range clients {
+		if c, ok := client.(*redis.ClusterClient); ok {
+			c.ReloadState(ctx)
+		}
+	}
 }
 
 // commandClient is for everything but blocking reads. It ends with its caller's deadline.

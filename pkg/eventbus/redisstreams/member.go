@@ -284,5 +284,6 @@ func (m *member) leave(ctx context.Context) {
 // Connected and once in the log, not per command.
 func (m *member) failed(operation string, err error) {
 	m.d.metrics.readErrors.WithLabelValues(m.sub.Group, operation).Inc()
+	reroute(context.Background(), m.d.cmd, m.read)
 	m.log.Debug().Err(err).Str("operation", operation).Msg("redis command failed")
 }

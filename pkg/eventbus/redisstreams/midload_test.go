@@ -36,9 +36,14 @@ type load struct {
 	topic   string
 	group   string
 	logs    *lockedBuffer
+	back    time.Duration // when the consumer must be back after a fault
+	body    []byte
+	pause   time.Duration // between batches of ten
+	look    func()        // at Redis, when all is published and before anything is again
 
 	mu       sync.Mutex
 	sent     []string // confirmed, in order
+	sentAt   map[string]time.Time
 	handled  map[string]int
 	last     time.Time // of a delivery
 	statuses map[eventbus.Status]int
@@ -73,7 +78,8 @@ func newLoad(t *testing.T, cfg redisstreams.Config, env string) *load {
 	t.Helper()
 	l := &load{
 		t: t, metrics: prometheus.NewRegistry(), topic: eventbus.Topic("id"), group: group, logs: &lockedBuffer{},
-		handled: map[string]int{}, statuses: map[eventbus.Status]int{},
+		back: comeback, body: bytes.Repeat([]byte("x"), 400), pause: 5 * time.Millisecond,
+		handled: map[string]int{}, sentAt: map[string]time.Time{}, statuses: map[eventbus.Status]int{},
 	}
 	log := zerolog.New(l.logs).Level(zerolog.InfoLevel)
 	d, err := redisstreams.New(cfg, redisstreams.Options{Env: env, Country: "id", Registerer: l.metrics, Logger: log})
@@ -129,7 +135,7 @@ func (l *load) publish(keys []string) {
 		n := min(batch, len(keys))
 		msgs := make([]eventbus.Message, n)
 		for i, k := range keys[:n] {
-			msgs[i] = eventbus.Message{Topic: l.topic, Tag: "A", Key: k, Body: bytes.Repeat([]byte("x"), 400)}
+			msgs[i] = eventbus.Message{Topic: l.topic, Tag: "A", Key: k, Body: l.body}
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		results := l.bus.Publisher().PublishBatch(ctx, msgs)
@@ -140,13 +146,14 @@ func (l *load) publish(keys []string) {
 			l.statuses[r.Status]++
 			if r.Status == eventbus.Confirmed {
 				l.sent = append(l.sent, keys[i])
+				l.sentAt[keys[i]] = time.Now()
 			} else {
 				again = append(again, keys[i])
 			}
 		}
 		l.mu.Unlock()
 		keys = append(again, keys[n:]...)
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(l.pause)
 	}
 }
 
@@ -201,7 +208,7 @@ func (l *load) through(n int, fault func()) (lost int) {
 	testenv.Eventually(l.t, patience, "the load runs", func() bool { return l.count() > n/10 })
 	fault()
 	over := time.Now()
-	testenv.Eventually(l.t, comeback, "the consumer is back within its bound", func() bool {
+	testenv.Eventually(l.t, l.back, "the consumer is back within its bound", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.last.After(over)
@@ -209,6 +216,9 @@ func (l *load) through(n int, fault func()) (lost int) {
 	l.t.Logf("first delivery %s after the fault", time.Since(over).Round(time.Millisecond))
 	<-published
 	l.noBacklog()
+	if l.look != nil {
+		l.look()
+	}
 	missing := l.missing()
 	l.publish(missing)
 	testenv.Eventually(l.t, patience, "what was lost is handled once it is published again", func() bool { return len(l.missing()) == 0 })

@@ -121,6 +121,9 @@ func (d *Driver) sendChunk(ctx context.Context, p *pipeline, results []driver.Re
 		}
 		results[p.index[n]] = driver.Result{Status: status, Err: fmt.Errorf("publish to redis: %w", err)}
 	}
+	if execErr != nil {
+		reroute(ctx, d.cmd)
+	}
 	return down
 }
 
