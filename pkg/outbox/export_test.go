@@ -26,7 +26,7 @@ func WithoutRowLocks(r *Relay) { r.store.locking = "" }
 func ClaimSQL(backlog time.Time) map[string][]any {
 	w := window{lo: backlog, width: windowMin}
 	statements := map[string][]any{}
-	for _, where := range []scope{tail(), everywhere(), w.scope()} {
+	for _, where := range []scope{tail(), tip(), everywhere(), beyond(backlog, "obe"), w.scope()} {
 		statements["claim "+where.name] = append([]any{claimColumns + pending + where.where + " ORDER BY created_at, id LIMIT 500"}, where.args...)
 		statements["probe "+where.name] = append([]any{"SELECT 1" + pending + where.where + " LIMIT 1"}, where.args...)
 	}

@@ -32,7 +32,10 @@ type failure struct {
 // failurePolicy is what judge needs to know beside the outcomes.
 type failurePolicy struct {
 	// alive: the broker confirmed something within the last aliveFor.
-	alive       bool
+	alive bool
+	// isolated: the batch is one event that broke every larger batch that it was in,
+	// while what stands behind it was confirmed each time (suspect.go).
+	isolated    bool
 	maxAttempts int
 	retry       backoff.Policy
 }
@@ -52,6 +55,9 @@ func judge(recs []Record, outs []Outcome, p failurePolicy) verdict {
 
 func (v *verdict) add(rec Record, o Outcome, p failurePolicy) {
 	f := failure{id: rec.ID, eventID: rec.EventID, err: o.Err}
+	if o.Class == Unavailable && p.isolated {
+		o.Class = Failed
+	}
 	switch {
 	case o.Class == Confirmed:
 		v.confirmed = append(v.confirmed, rec.ID)

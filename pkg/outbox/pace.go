@@ -11,14 +11,22 @@ const (
 	sweepBusy  = time.Second
 	sweepEvery = 5 * time.Second
 	// sweepShare bounds the part of the time that sweeps may take: a sweep that took
-	// d is followed by at least sweepShare times d without one.
-	sweepShare = 4
+	// d is followed by at least sweepShare times d without one. While a backlog is
+	// worked off they get less: what they find then has waited anyway.
+	sweepShare        = 4
+	sweepShareBacklog = 19
 
 	probeMin = time.Millisecond
 	probeMax = 3 * time.Millisecond
 	// probeFor is how long after an event the tail is watched that closely.
 	probeFor  = 250 * time.Millisecond
 	probeIdle = 100 * time.Millisecond
+
+	// tipAbove is how long a look at the whole tail may take. If it takes longer (an
+	// old snapshot keeps marked rows in it), most looks go to its end alone, and
+	// whole ones take tailShare of the time at most.
+	tipAbove  = time.Millisecond
+	tailShare = 9
 )
 
 // pace decides when the relay looks where. It reads no clock: callers pass now, on the
@@ -27,6 +35,18 @@ type pace struct {
 	nextSweep time.Time
 	lastEvent time.Time
 	idle      time.Duration
+	// nextTail is when the whole tail is looked at again.
+	nextTail time.Time
+}
+
+// tailDue reports whether the whole tail is to be looked at, and not its end alone.
+func (p *pace) tailDue(now time.Time) bool { return !now.Before(p.nextTail) }
+
+// sawTail follows a look at the whole tail that found nothing and took so long.
+func (p *pace) sawTail(now time.Time, took time.Duration) {
+	if took > tipAbove {
+		p.nextTail = now.Add(tailShare * took)
+	}
 }
 
 func (p *pace) sweepDue(now time.Time) bool { return !now.Before(p.nextSweep) }
@@ -38,6 +58,11 @@ func (p *pace) swept(now time.Time, found int, took time.Duration) {
 		wait = sweepBusy
 	}
 	p.nextSweep = now.Add(max(wait, sweepShare*took))
+}
+
+// sweptBeside does the same while a backlog is worked off.
+func (p *pace) sweptBeside(now time.Time, took time.Duration) {
+	p.nextSweep = now.Add(max(sweepBusy, sweepShareBacklog*took))
 }
 
 // looked plans the next look at the tail: at once while it is full, every 1 to 3 ms
@@ -67,10 +92,15 @@ type sizer struct {
 	// perRow is what a row is expected to hold: it follows larger rows at once and
 	// smaller ones slowly.
 	perRow int
+	// slowRows, unless 0, is what a slow broker takes in a fraction of its time.
+	slowRows int
 }
 
 func (s *sizer) limit(want int) int {
 	n := min(s.maxRows, want)
+	if s.slowRows > 0 {
+		n = min(n, s.slowRows)
+	}
 	if s.perRow > 0 {
 		n = min(n, s.maxBytes/s.perRow+1)
 	}
@@ -83,4 +113,18 @@ func (s *sizer) learn(recs []Record) {
 		size += len(recs[i].Payload)
 	}
 	s.perRow = max(size/len(recs), s.perRow-s.perRow/8-1)
+}
+
+// published follows a send of n events. A broker so slow that a batch comes near its
+// time gets smaller ones, or the end of each would be sent again and again; they grow
+// back when it is fast.
+func (s *sizer) published(n int, took, limit time.Duration) {
+	switch {
+	case took > limit/2:
+		s.slowRows = max(1, n/2)
+	case took < limit/8 && s.slowRows > 0:
+		if s.slowRows *= 2; s.slowRows >= s.maxRows {
+			s.slowRows = 0
+		}
+	}
 }

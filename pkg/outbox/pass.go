@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -21,6 +22,16 @@ type trust interface {
 // errLate: the pass ran out of its time before it could send; nothing happened.
 var errLate = errors.New("pass is past its deadline, nothing was sent")
 
+// place is a row's place in the order of claims.
+type place struct {
+	at time.Time
+	id string
+}
+
+func (p place) before(q place) bool {
+	return p.at.Before(q.at) || p.at.Equal(q.at) && p.id < q.id
+}
+
 // passResult is what the loop needs to know of a pass.
 type passResult struct {
 	claimed   int
@@ -34,38 +45,85 @@ type passResult struct {
 	oldestNew time.Duration
 	// first and last are the created_at of the first and the last claimed row.
 	first, last time.Time
+	lastID      string
+}
+
+// batch is claimed rows and the transaction that holds their locks.
+type batch struct {
+	ctx      context.Context
+	cancel   context.CancelFunc
+	tx       *sql.Tx
+	deadline time.Time
+	recs     []Record
+	// more: there may be further rows behind these.
+	more bool
+}
+
+// release gives back what was not committed.
+func (b *batch) release() {
+	_ = b.tx.Rollback() // after a commit it does nothing
+	b.cancel()
+}
+
+// span says where the batch lies.
+func (b *batch) span() passResult {
+	last := b.recs[len(b.recs)-1]
+	return passResult{
+		claimed: len(b.recs), more: b.more,
+		first: b.recs[0].CreatedAt, last: last.CreatedAt, lastID: last.ID,
+	}
 }
 
 // pass claims, publishes, marks and commits one batch. An error means that the
 // database failed: nothing was marked, or (if COMMIT failed) it is not known.
 func (w *worker) pass(ctx context.Context, where scope, limit int) (passResult, error) {
-	began := time.Now()
-	deadline := began.Add(w.cfg.PassTimeout)
-	passCtx, cancel := passContext(ctx, deadline)
-	defer cancel()
-
-	tx, err := w.store.db.BeginTx(passCtx, nil)
-	if err != nil {
-		return passResult{}, fmt.Errorf("begin a pass: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	recs, more, err := w.store.claim(passCtx, tx, where, w.size.limit(limit), w.cfg.BatchBytes)
-	if err != nil || len(recs) == 0 {
+	b, err := w.claim(ctx, where, w.size.limit(limit))
+	if err != nil || b == nil {
 		return passResult{trouble: Confirmed}, err
 	}
-	w.size.learn(recs)
+	return w.finish(b, nil)
+}
+
+// claim begins a pass: it locks and reads rows. It returns nil if there are none.
+func (w *worker) claim(ctx context.Context, where scope, limit int) (*batch, error) {
+	b := &batch{deadline: time.Now().Add(w.cfg.PassTimeout)}
+	b.ctx, b.cancel = passContext(ctx, b.deadline)
+	var err error
+	if b.tx, err = w.store.db.BeginTx(b.ctx, nil); err != nil {
+		b.cancel()
+		return nil, fmt.Errorf("begin a pass: %w", err)
+	}
+	b.recs, b.more, err = w.store.claim(b.ctx, b.tx, where, limit, w.cfg.BatchBytes)
+	if err != nil || len(b.recs) == 0 {
+		b.release()
+		return nil, err
+	}
+	return b, nil
+}
+
+// finish publishes, marks and commits a batch. meanwhile, when not nil, runs while the
+// broker is being waited for, and is waited for.
+func (w *worker) finish(b *batch, meanwhile func()) (passResult, error) {
+	defer b.release()
+	w.size.learn(b.recs)
 	if w.unproven {
-		if err := w.store.proveWritable(passCtx, tx, recs[0].ID); err != nil {
+		if err := w.store.proveWritable(b.ctx, b.tx, b.recs[0].ID); err != nil {
 			return passResult{}, err
 		}
 	}
-	// The process may have been frozen since began: its rows and its lease may be
+	// The process may have been frozen since the claim: its rows and its lease may be
 	// another's by now. Nothing between this check and the send takes time.
-	if time.Until(deadline) <= 0 || !w.trust.ValidFor(0) {
+	if time.Until(b.deadline) <= 0 || !w.trust.ValidFor(0) {
 		return passResult{}, errLate
 	}
-	outs := w.publish(passCtx, recs)
-	return w.settle(passCtx, tx, recs, outs, more)
+	var wg sync.WaitGroup
+	if meanwhile != nil {
+		wg.Go(meanwhile)
+	}
+	outs := w.publish(b.ctx, b.recs)
+	res, err := w.settle(b, outs)
+	wg.Wait()
+	return res, err
 }
 
 // passContext ends at deadline or when the lease is lost. A stop of the process does
@@ -85,23 +143,24 @@ func (w *worker) publish(ctx context.Context, recs []Record) []Outcome {
 	defer cancel()
 	began := time.Now()
 	outs := publishSafely(ctx, w.publisher, recs)
-	w.metrics.publishSeconds.Observe(time.Since(began).Seconds())
+	took := time.Since(began)
+	w.metrics.publishSeconds.Observe(took.Seconds())
+	w.size.published(len(recs), took, w.cfg.PublishTimeout)
 	return outs
 }
 
 // settle writes the verdict and commits.
-func (w *worker) settle(ctx context.Context, tx *sql.Tx, recs []Record, outs []Outcome, more bool) (passResult, error) {
+func (w *worker) settle(b *batch, outs []Outcome) (passResult, error) {
+	ctx, tx, recs := b.ctx, b.tx, b.recs
 	v := judge(recs, outs, failurePolicy{
 		alive:       time.Since(w.lastConfirm) <= aliveFor,
+		isolated:    w.suspect.isolated(len(recs)),
 		maxAttempts: w.cfg.MaxAttempts,
 		retry:       backoff.Policy{Base: w.cfg.RetryMin, Max: w.cfg.RetryMax},
 	})
-	res := passResult{
-		claimed: len(recs), more: more, confirmed: len(v.confirmed),
-		trouble: v.trouble, err: v.err,
-	}
+	res := b.span()
+	res.confirmed, res.trouble, res.err = len(v.confirmed), v.trouble, v.err
 	res.oldest, res.oldestNew = oldest(recs)
-	res.first, res.last = recs[0].CreatedAt, recs[len(recs)-1].CreatedAt
 	if len(v.confirmed) > 0 {
 		w.lastConfirm = time.Now()
 	}

@@ -17,8 +17,10 @@ import (
 // It opens when a sweep comes back full, at the place that the sweep has reached, and
 // closes when it meets the tail or when a sweep comes back with less than a batch.
 type window struct {
-	open  bool
+	open bool
+	// lo and id are the place behind which it begins.
 	lo    time.Time
+	id    string
 	width time.Duration
 }
 
@@ -36,33 +38,38 @@ func (w *window) swept(res passResult, full bool) {
 	case !full:
 		w.open = false
 	case !w.open || res.last.Before(w.lo):
-		*w = window{open: true, lo: res.last, width: windowMin}
+		*w = window{open: true, lo: res.last, id: res.lastID, width: windowMin}
 	}
 }
+
+const backlogName = "backlog"
 
 func (w *window) scope() scope {
 	return scope{
-		name: "backlog", where: `
-		AND created_at >= ? AND created_at < ?`,
-		args: []any{w.lo, w.lo.Add(w.width)},
+		name: backlogName, where: `
+		AND created_at >= ? AND created_at < ? AND (created_at > ? OR id > ?)`,
+		args: []any{w.lo, w.lo.Add(w.width), w.lo, w.id},
 	}
 }
 
-// passed follows a pass over the window that found rows. A full one stays, from its last
+// passed follows a claim in the window that found rows. A full one stays, from its last
 // row on: there are more, perhaps of the same instant. The width then fits what a batch
 // spans, and grows where rows are few.
 func (w *window) passed(res passResult) {
 	if res.more {
-		w.lo = res.last
+		w.lo, w.id = res.last, res.lastID
 		w.width = min(windowMax, max(windowMin, 2*res.last.Sub(res.first)))
 		return
 	}
 	w.skip()
 }
 
+// back returns to where a batch began.
+func (w *window) back(res passResult) { w.lo, w.id = res.first, "" }
+
 // skip goes on behind the window, with a wider one.
 func (w *window) skip() {
-	w.lo = w.lo.Add(w.width)
+	w.lo, w.id = w.lo.Add(w.width), ""
 	w.width = min(windowMax, 2*w.width)
 }
 
@@ -80,20 +87,60 @@ func (s relayStore) nextFrom(ctx context.Context, from time.Time) (at time.Time,
 	return at, inTail, true, nil
 }
 
-// workWindow does one pass over the window, or moves it to where the next row is.
+// burst is how long the backlog is worked on before the tail gets its turn.
+const burst = 150 * time.Millisecond
+
+// workWindow works on the window for a while, or moves it to where the next row is.
+// While the broker is being waited for, the next rows are claimed on another connection.
+// They are sent after the batch before them was committed: at any time one batch at most
+// is sent and not marked. The window moves behind each claim, so that within a burst no
+// row is claimed twice, with row locks or without.
 func (w *worker) workWindow(ctx context.Context) look {
-	res := w.try(ctx, w.window.scope(), w.cfg.BatchRows)
-	if !res.ok {
-		return res
+	until := time.Now().Add(burst)
+	b, err := w.claim(ctx, w.window.scope(), w.size.limit(w.cfg.BatchRows))
+	if err != nil {
+		return w.databaseTrouble(ctx, err)
 	}
-	if res.claimed > 0 {
-		w.window.passed(res.passResult)
-		return res
+	if b == nil {
+		return w.moveWindow(ctx)
 	}
+	for {
+		w.window.passed(b.span())
+		var next *batch
+		var nextErr error
+		var meanwhile func()
+		if b.more && time.Now().Before(until) {
+			where, limit := w.window.scope(), w.size.limit(w.cfg.BatchRows)
+			meanwhile = func() { next, nextErr = w.claim(ctx, where, limit) }
+		}
+		res, err := w.finish(b, meanwhile)
+		got := w.judged(ctx, backlogName, res, err)
+		if !got.ok {
+			w.window.back(b.span()) // what is left of it waits there
+		}
+		if next == nil {
+			if got.ok && nextErr != nil {
+				return w.databaseTrouble(ctx, nextErr)
+			}
+			return got
+		}
+		if !got.ok || ctx.Err() != nil || time.Until(next.deadline) < w.cfg.PublishTimeout {
+			next.release()
+			return got
+		}
+		w.beat()
+		b = next
+	}
+}
+
+// moveWindow moves an empty window to the next row, or closes it.
+func (w *worker) moveWindow(ctx context.Context) look {
+	w.dbErrors = 0
+	w.state.passed()
 	w.window.skip()
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.PassTimeout)
+	queryCtx, cancel := context.WithTimeout(ctx, w.cfg.PassTimeout)
 	defer cancel()
-	at, inTail, ok, err := w.store.nextFrom(ctx, w.window.lo)
+	at, inTail, ok, err := w.store.nextFrom(queryCtx, w.window.lo)
 	switch {
 	case err != nil:
 		return w.databaseTrouble(ctx, err)
@@ -102,5 +149,5 @@ func (w *worker) workWindow(ctx context.Context) look {
 	case at.After(w.window.lo):
 		w.window = window{open: true, lo: at, width: windowMin}
 	}
-	return res
+	return look{passResult: passResult{trouble: Confirmed}, ok: true}
 }

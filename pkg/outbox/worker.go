@@ -21,13 +21,16 @@ type worker struct {
 
 	pace        pace
 	window      window
+	suspect     suspect
 	size        sizer
 	lastConfirm time.Time
 	// unproven: the last marks were not committed. The next pass makes sure that the
 	// server takes marks before it sends, or it would send the same batch for ever.
 	unproven bool
-	// outages and dbErrors count failed passes in a row.
+	// outages and dbErrors count failed passes in a row. failing lasts until the head
+	// of the queue is through again.
 	outages  int
+	failing  bool
 	dbErrors int
 	// sweptClean is when a sweep last left nothing behind.
 	sweptClean time.Time
@@ -58,7 +61,10 @@ func (w *worker) step(ctx context.Context) time.Duration {
 		// The lease is being renewed, or ctx is about to end.
 		return 10 * time.Millisecond
 	}
-	if w.outages > 0 || w.pace.sweepDue(time.Now()) {
+	if w.failing {
+		return w.examine(ctx).wait
+	}
+	if w.pace.sweepDue(time.Now()) {
 		if got := w.sweep(ctx); !got.ok {
 			return got.wait
 		}
@@ -68,7 +74,7 @@ func (w *worker) step(ctx context.Context) time.Duration {
 			return got.wait
 		}
 	}
-	got := w.probe(ctx, tail(), w.cfg.BatchRows)
+	got := w.lookAtTail(ctx)
 	if !got.ok {
 		return got.wait
 	}
@@ -79,20 +85,38 @@ func (w *worker) step(ctx context.Context) time.Duration {
 	return wait
 }
 
-// sweep looks at the whole queue. In an outage it is what tries whether the broker is
-// back, with few rows.
-func (w *worker) sweep(ctx context.Context) look {
-	began, limit := time.Now(), w.cfg.BatchRows
-	if w.outages > 0 {
-		limit = outageRows
+// lookAtTail looks at the tail, or at its end alone where the tail is slow to look at.
+func (w *worker) lookAtTail(ctx context.Context) look {
+	began := time.Now()
+	if !w.pace.tailDue(began) {
+		return w.probe(ctx, tip(), w.cfg.BatchRows)
 	}
-	got := w.probe(ctx, everywhere(), limit)
+	got := w.probe(ctx, tail(), w.cfg.BatchRows)
+	if got.ok && got.claimed == 0 {
+		now := time.Now()
+		w.pace.sawTail(now, now.Sub(began))
+	}
+	return got
+}
+
+// sweep looks at the whole queue.
+func (w *worker) sweep(ctx context.Context) look {
+	began := time.Now()
+	look := w.probe
+	if w.window.open {
+		look = w.try // it will find something
+	}
+	got := look(ctx, everywhere(), w.cfg.BatchRows)
 	if !got.ok {
 		return got
 	}
 	w.suspectZone(ctx, got.passResult)
-	w.pace.swept(time.Now(), got.claimed, time.Since(began))
 	w.window.swept(got.passResult, got.more)
+	if now := time.Now(); w.window.open {
+		w.pace.sweptBeside(now, now.Sub(began))
+	} else {
+		w.pace.swept(now, got.claimed, now.Sub(began))
+	}
 	if !got.more {
 		w.sweptClean = began
 	}
@@ -112,29 +136,28 @@ func (w *worker) probe(ctx context.Context, where scope, limit int) look {
 	}
 	w.dbErrors = 0
 	w.state.passed()
-	if where.name == sweepName {
-		w.recovered(ctx) // nothing is waiting: nothing can be failing
-	}
 	return look{ok: true}
 }
 
 // try runs a pass and keeps the books on what it met.
 func (w *worker) try(ctx context.Context, where scope, limit int) look {
 	res, err := w.pass(ctx, where, limit)
+	return w.judged(ctx, where.name, res, err)
+}
+
+// judged keeps the books on a pass.
+func (w *worker) judged(ctx context.Context, scope string, res passResult, err error) look {
 	if err != nil {
 		return w.databaseTrouble(ctx, err)
 	}
 	w.dbErrors = 0
 	w.state.passed()
-	w.metrics.passes.WithLabelValues(where.name).Inc()
+	w.metrics.passes.WithLabelValues(scope).Inc()
 	if res.confirmed > 0 {
 		w.state.confirmed()
 	}
 	if res.trouble != Confirmed {
 		return w.brokerTrouble(ctx, res)
-	}
-	if res.claimed > 0 {
-		w.recovered(ctx)
 	}
 	return look{passResult: res, ok: true}
 }
@@ -146,6 +169,7 @@ func (w *worker) brokerTrouble(ctx context.Context, res passResult) look {
 		w.outages = 0
 	}
 	w.outages++
+	w.failing = true
 	w.state.failing(res.trouble, res.oldest)
 	w.metrics.failing(res.trouble, res.oldest)
 	w.logs.warn(ctx, "publish-failing", res.err,
@@ -153,11 +177,12 @@ func (w *worker) brokerTrouble(ctx context.Context, res passResult) look {
 	return look{passResult: res, wait: backoff.Policy{Base: outageBase, Max: w.cfg.OutageMax}.Delay(w.outages)}
 }
 
+// recovered ends the trouble, unless an event is under suspicion.
 func (w *worker) recovered(ctx context.Context) {
-	if w.outages == 0 {
+	if !w.failing || w.suspect.on {
 		return
 	}
-	w.outages = 0
+	w.failing, w.outages = false, 0
 	w.state.failing(Confirmed, 0)
 	w.metrics.failing(Confirmed, 0)
 	w.logs.end(ctx, "publish-failing", "publishing works again")
