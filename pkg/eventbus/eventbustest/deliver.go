@@ -132,7 +132,7 @@ func contentUnchanged(s *scene) {
 	big := make([]byte, 1<<20)
 	_, _ = rand.Read(big)
 	msgs := []eventbus.Message{
-		{Topic: s.topic, Tag: tagA, Key: "content:plain", Body: []byte(`{"a":1}`)}, // what Java's publisher sends
+		{Topic: s.topic, Tag: tagA, Key: "content:plain", Body: []byte(`{"id":9007199254740993,"sku":"1234567890123456789","price":100.00,"rate":1e2}`)}, // what Java's publisher sends
 		{Topic: s.topic, Tag: tagA, Key: "content:binary", Body: binary},
 		{Topic: s.topic, Tag: tagA, Key: "content:big", Body: big},
 		{Topic: s.topic, Tag: tagA, Key: "content:größe-优惠券-🎟", Body: []byte("0"), Headers: map[string]string{

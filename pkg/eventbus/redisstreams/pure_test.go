@@ -160,6 +160,12 @@ func TestConfigTellsEverythingAtOnce(t *testing.T) {
 	}
 }
 
+func TestMembersNeverShareAName(t *testing.T) {
+	if a, b := memberName(), memberName(); a == b || a == parkingName {
+		t.Errorf("two members of one process are named %q and %q", a, b)
+	}
+}
+
 func TestBlockIsNeverZero(t *testing.T) {
 	// Redis takes BLOCK 0 for "for ever".
 	if b := (Config{Block: 10 * time.Microsecond}).withDefaults().Block; b < time.Millisecond {
