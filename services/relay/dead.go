@@ -36,6 +36,12 @@ func deadListCommand(t *tools) *cobra.Command {
 	cmd.Flags().IntVar(&f.Limit, "limit", 50, "most to show")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !slices.Contains([]string{"", outbox.DeadOpen, outbox.DeadReplayed, outbox.DeadDiscarded}, f.Status) {
+			return usage(cmd, "--status %q: there are OPEN, REPLAYED and DISCARDED", f.Status)
+		}
+		if f.Limit < 1 {
+			return usage(cmd, "--limit %d: at least 1", f.Limit)
+		}
 		return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
 			rows, err := outbox.NewDeadLetterStore(pool).List(ctx, f)
 			if err != nil {
@@ -58,7 +64,7 @@ func printDead(out io.Writer, rows []outbox.DeadLetterRow) error {
 		_, _ = fmt.Fprintln(w, "ID\tSTATUS\tSINCE\tGROUP\tTAG\tEVENT\tATTEMPTS\tDEATHS\tREASON\tLAST ERROR")
 		for _, r := range rows {
 			_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", r.ID, r.Status, r.UpdatedAt.Format(time.RFC3339),
-				r.Group, r.Tag, r.EventID, r.Attempts, r.Deaths, r.Reason, r.LastError)
+				r.Group, plain(r.Tag), plain(r.EventID), r.Attempts, r.Deaths, plain(r.Reason), plain(r.LastError))
 		}
 	})
 }
@@ -105,7 +111,7 @@ func deadShowCommand(t *tools) *cobra.Command {
 				return err
 			}
 			for _, k := range slices.Sorted(maps.Keys(r.Headers)) {
-				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "header %s: %s\n", k, r.Headers[k])
+				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "header %s: %s\n", plain(k), plain(r.Headers[k]))
 			}
 			if *body {
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", r.Body)

@@ -63,7 +63,7 @@ func showRows(ctx context.Context, w io.Writer, store *outbox.Store, f outbox.Fi
 	return table(w, func(w io.Writer) {
 		_, _ = fmt.Fprintln(w, "CREATED\tEVENT\tTYPE\tSTATUS\tATTEMPTS\tLAST ERROR")
 		for _, r := range rows {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.CreatedAt.Format(time.RFC3339), r.EventID, r.Type, r.Status, r.RetryCount, r.LastError)
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.CreatedAt.Format(time.RFC3339), plain(r.EventID), plain(string(r.Type)), r.Status, r.RetryCount, plain(r.LastError))
 		}
 	})
 }

@@ -215,8 +215,32 @@ func TestDeadLetterCommands(t *testing.T) {
 	require.EqualValues(t, 1, n)
 	_, code = r.command(t, "dead", "discard", id, "--reason", "again")
 	require.Equal(t, 1, code, "it is not open any more")
-	_, code = r.command(t, "dead", "show", "nonsense")
-	require.Equal(t, 2, code)
+	for _, wrong := range [][]string{{"show", "nonsense"}, {"list", "--status", "open"}, {"list", "--limit", "0"}} {
+		_, code = r.command(t, append([]string{"dead"}, wrong...)...)
+		require.Equal(t, 2, code, wrong)
+	}
+}
+
+// Rows come from other programs too; what they hold must not break a table or reach
+// the terminal as a command.
+func TestTablesShowControlCharactersAsText(t *testing.T) {
+	r := newRig(t)
+	_, code := r.command(t, "migrate")
+	require.Zero(t, code)
+	r.Exec(t, `INSERT INTO outbox_event (id, event_id, event_type, aggregate_type, aggregate_id, payload_json, status, created_at)
+		VALUES ('x1', 'push:1\n\t2\033[2J', 'PUSH_DISPATCH', 'push_task', '1', '{}', 'FAILED', NOW())`)
+	require.NoError(t, outbox.NewDeadLetterStore(r.DB).StoreDeadLetter(t.Context(), event.DeadLetter{
+		Group: "g", Tag: "a\tb", EventID: "push:\x1b[2J", Body: []byte("{}"), Headers: map[string]string{"h": "v\nw"},
+	}))
+	for _, command := range [][]string{{"failed"}, {"dead", "list"}, {"dead", "show", "1"}} {
+		out, code := r.command(t, command...)
+		require.Zero(t, code, command)
+		require.NotContains(t, out, "\x1b", command)
+		require.Contains(t, out, "push:", command)
+		if command[0] == "failed" {
+			require.Equal(t, 3, strings.Count(out, "\n"), out)
+		}
+	}
 }
 
 func TestManyDeadLetters(t *testing.T) {

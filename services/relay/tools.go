@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os/user"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -65,6 +67,15 @@ func table(w io.Writer, write func(w io.Writer)) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	write(t)
 	return t.Flush()
+}
+
+// plain shows a text that somebody else wrote in one line of a table: a control
+// character would break the line, or speak to the terminal.
+func plain(s string) string {
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		s = strings.Trim(strconv.Quote(s), `"`)
+	}
+	return s
 }
 
 // actFlags are the flags of a command that changes something.
