@@ -40,7 +40,7 @@ A push by SQL (the INSERT into outbox_event is the contract; a device first):
   VALUES ('obe-by-hand-1', 'push:4711', 'PUSH_DISPATCH', 'push_task', '4711', '{"pushId":"4711"}', NOW(3));
   COMMIT;
 
-The flag is off: the poll sends, the event is skipped. To turn it on (binding everywhere within 10 s):
+At first the flag is off: the poll sends, the event is skipped. To turn it on (binding everywhere within 10 s):
 
 %s
   %s flags set push-dispatch on --percent 100 --reason "trying it"
@@ -60,7 +60,7 @@ func exports(env map[string]string) string {
 	slices.Sort(names)
 	var b strings.Builder
 	for _, name := range names {
-		if strings.HasPrefix(name, "SEAHUB_FCM_") {
+		if strings.HasPrefix(name, "SEAHUB_FCM_") || strings.HasPrefix(name, "SEAHUB_TIKTOK_") || strings.HasPrefix(name, "SEAHUB_CAMPAIGN_") {
 			continue // the relay has no use for them
 		}
 		fmt.Fprintf(&b, "  export %s='%s'\n", name, env[name])
