@@ -11,7 +11,9 @@ import (
 )
 
 // Services are the deployables of the project, as folders of services/.
-func Services() []string { return []string{"relay", "push-consumer", "coupon-consumer"} }
+func Services() []string {
+	return []string{"relay", "push-consumer", "coupon-consumer", "campaign-consumer"}
+}
 
 // Root finds the checkout that holds the working directory: the folder with go.work.
 func Root() (string, error) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/seahub/seahub-mq/pkg/db/migrations"
 	"github.com/seahub/seahub-mq/pkg/testenv"
 	"github.com/seahub/seahub-mq/pkg/testenv/fcmfake"
+	"github.com/seahub/seahub-mq/pkg/testenv/tiktokfake"
 )
 
 // Env and Country of every stack.
@@ -43,6 +45,8 @@ type Options struct {
 	TimeZone string
 	// SeedTable creates outbox_event as the app's own DDL does, before migrating.
 	SeedTable string
+	// TikTok says how the fake of TikTok behaves.
+	TikTok tiktokfake.Options
 	// Progress, when not nil, is told each step.
 	Progress func(step string)
 }
@@ -56,6 +60,7 @@ type Stack struct {
 	MariaDB *testenv.Server
 	Redis   *testenv.Server
 	FCM     *fcmfake.Server
+	TikTok  *tiktokfake.Server
 	// DB is a handle on the app's schema with the session of Options.TimeZone.
 	DB  *sql.DB
 	DSN string
@@ -92,7 +97,7 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 			return nil, err
 		}
 	}
-	o.Progress("starting MariaDB, Redis and the FCM fake")
+	o.Progress("starting MariaDB, Redis and the fakes of FCM and TikTok")
 	if err := s.startServers(ctx, o); err != nil {
 		return nil, err
 	}
@@ -137,7 +142,10 @@ func (s *Stack) startServers(ctx context.Context, o Options) error {
 		return err
 	}
 	s.closers = append(s.closers, s.Redis.Close)
-	return s.startFCM(o)
+	if err := s.startFCM(o); err != nil {
+		return err
+	}
+	return s.startTikTok(o)
 }
 
 // serverOptions gives a server an empty folder of the stack's, which goes with Close.
@@ -176,8 +184,10 @@ func (s *Stack) prepareSchema(ctx context.Context, o Options) error {
 			return fmt.Errorf("create the app's tables: %w", err)
 		}
 	}
-	_, err = migrations.Up(ctx, s.DB)
-	return err
+	if _, err = migrations.Up(ctx, s.DB); err != nil {
+		return err
+	}
+	return s.authoriseTikTok(ctx)
 }
 
 // serviceEnv is the configuration that all services of the stack share.
@@ -190,9 +200,8 @@ func (s *Stack) serviceEnv(o Options) map[string]string {
 		"SEAHUB_MQ_PROVIDER":     "redis-streams",
 		"SEAHUB_REDIS_ADDRESSES": s.Redis.Addr(),
 	}
-	for k, v := range s.fcmEnv() {
-		env[k] = v
-	}
+	maps.Copy(env, s.fcmEnv())
+	maps.Copy(env, s.tiktokEnv())
 	return env
 }
 
