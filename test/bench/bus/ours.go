@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -65,6 +66,8 @@ func publishOurs(ctx context.Context, p *eventbus.Publisher, msgs []eventbus.Mes
 // time runs from the first message to the return of Subscribe, when all of them are
 // acknowledged.
 func consumeOurs(ctx context.Context, bus *eventbus.Bus, want, concurrency int) (time.Duration, error) {
+	// A service has a logger that writes no debug lines, and every event may add to it.
+	ctx = zerolog.New(io.Discard).Level(zerolog.InfoLevel).WithContext(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var got, first atomic.Int64

@@ -36,7 +36,8 @@ type bed struct {
 	topic  topic
 	binary string
 	logs   string
-	next   int // number of the next event that writers append
+	next   int   // number of the next event that writers append
+	floor  split // of the last run of the floor, which is over when it is read
 }
 
 // makeBed starts everything. On an error what was started is stopped again.

@@ -42,6 +42,10 @@ type drained struct {
 	Peak float64 `json:"rss_mb"`
 	// Flat is the rate of the last third over that of the first.
 	Flat float64 `json:"last_third_over_first"`
+	// The floor's time by statement, in seconds per 100,000 events.
+	Claim  float64 `json:"claim_s_per_100k,omitempty"`
+	Mark   float64 `json:"mark_s_per_100k,omitempty"`
+	Commit float64 `json:"commit_s_per_100k,omitempty"`
 	books
 }
 
@@ -89,7 +93,10 @@ func (b *bed) drainOnce(ctx context.Context, c contender, n int) (d drained, err
 		defer release()
 	}
 	if c.relays == 0 {
+		b.floor = split{}
 		d, err = b.drainHere(ctx, c, n)
+		per := func(t time.Duration) float64 { return t.Seconds() / float64(n) * 1e5 }
+		d.Claim, d.Mark, d.Commit = per(b.floor.claim), per(b.floor.mark), per(b.floor.commit)
 	} else {
 		err = b.withRelays(c.relays, func(rs relays) error {
 			d, err = b.watch(ctx, n, b.topic.count, rs)

@@ -61,6 +61,9 @@ func mark(ctx context.Context, tx *sql.Tx, rows []claimed) error {
 	return nil
 }
 
+// split is what the floor's statements took, summed.
+type split struct{ claim, mark, commit time.Duration }
+
 // drainFloor is the least that any relay on this table does to the database: claim
 // batches through a window that moves over created_at, mark them, commit. It publishes
 // nothing. It knows what no relay knows: that there are n events in all, and that no
@@ -90,6 +93,7 @@ func (b *bed) drainFloor(ctx context.Context, n int, done *atomic.Int64) error {
 }
 
 func (b *bed) claimAndMark(ctx context.Context, from, to time.Time) ([]claimed, error) {
+	began := time.Now()
 	tx, err := b.db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("begin: %w", err)
@@ -99,10 +103,18 @@ func (b *bed) claimAndMark(ctx context.Context, from, to time.Time) ([]claimed, 
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
+	claimed := time.Now()
 	if err := mark(ctx, tx, rows); err != nil {
 		return nil, err
 	}
-	return rows, tx.Commit()
+	marked := time.Now()
+	if err := tx.Commit(); err != nil {
+		return nil, fmt.Errorf("commit: %w", err)
+	}
+	b.floor.claim += claimed.Sub(began)
+	b.floor.mark += marked.Sub(claimed)
+	b.floor.commit += time.Since(marked)
+	return rows, nil
 }
 
 // drainNaive is the relay that one writes first: take a batch from the head of the
