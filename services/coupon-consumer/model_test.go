@@ -24,7 +24,7 @@ import (
 const (
 	simScanEvery = 30 * time.Second
 	simOverdue   = 2 * simScanEvery
-	simDelivery  = 15 * time.Second // the longest that the broker takes
+	simDelivery  = 25 * time.Second // the longest that the broker takes
 	simRefresh   = 3 * time.Second  // within which a process reads the flags
 )
 
@@ -42,6 +42,10 @@ type world struct {
 	read             map[*flags.Flags]time.Time
 	consume          eventbus.Handler
 	nextScan         time.Time
+
+	// Flips come in bursts, with calm between them: in the calm the event path is
+	// judged by what a burst may have made it lose.
+	burstUntil, calmUntil time.Time
 
 	coupons map[string]*modelCoupon
 	queue   []flying
@@ -122,7 +126,7 @@ func (w *world) refresh(f *flags.Flags) {
 
 // step lets a little time pass, does what is due, and then something of chance.
 func (w *world) step() {
-	w.clock = w.clock.Add(time.Duration(1+w.rnd.IntN(2000)) * time.Millisecond)
+	w.clock = w.clock.Add(time.Duration(1+w.rnd.IntN(3000)) * time.Millisecond)
 	w.setClock()
 	for _, f := range []*flags.Flags{w.scanner, w.handler} {
 		if w.clock.Sub(w.read[f]) > simRefresh-2*time.Second || w.rnd.IntN(4) == 0 {
@@ -139,6 +143,9 @@ func (w *world) step() {
 }
 
 func (w *world) chance() {
+	if w.burstUntil.After(w.clock) && w.rnd.IntN(3) == 0 {
+		w.flip()
+	}
 	id := fmt.Sprint("c", w.rnd.IntN(len(w.coupons)))
 	c := w.coupons[id]
 	switch w.rnd.IntN(12) {
@@ -166,8 +173,9 @@ func (w *world) chance() {
 			w.sql("UPDATE user_coupons SET status = ? WHERE id = ?", c.status, id)
 		}
 	case 4:
-		if w.rnd.IntN(3) == 0 {
-			w.flip()
+		if w.clock.After(w.calmUntil) {
+			w.burstUntil = w.clock.Add(20 * time.Second)
+			w.calmUntil = w.burstUntil.Add(3 * simScanEvery)
 		}
 	case 5: // a duplicate, a replay by hand
 		w.queue = append(w.queue, flying{id, w.clock.Add(time.Duration(w.rnd.IntN(60)) * time.Second)})
@@ -175,7 +183,7 @@ func (w *world) chance() {
 }
 
 func (w *world) flip() {
-	on, points := w.rnd.IntN(3) > 0, []int{1000, 5000, 10_000}[w.rnd.IntN(3)]
+	on, points := w.rnd.IntN(3) > 0, []int{1000, 5000, 10_000, 10_000}[w.rnd.IntN(4)]
 	w.say("flag on=%t points=%d", on, points)
 	pool, err := db.Pool(w.b.gdb)
 	require.NoError(w.t, err)
