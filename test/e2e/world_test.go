@@ -36,10 +36,12 @@ const (
 	soon = 20 * time.Second
 )
 
-// world is one running system and the pushes that the test committed to it.
+// world is one running system and the work that the test committed to it, for one of
+// the services.
 type world struct {
 	*stack.Stack
 	t    *testing.T
+	sub  subject
 	gorm *gorm.DB
 	dir  string
 	ids  atomic.Int64
@@ -48,7 +50,13 @@ type world struct {
 	committed []string
 }
 
+// newWorld is one for push-consumer.
 func newWorld(t *testing.T, change ...func(*stack.Options)) *world {
+	t.Helper()
+	return newWorldOf(t, pushSubject(), change...)
+}
+
+func newWorldOf(t *testing.T, sub subject, change ...func(*stack.Options)) *world {
 	t.Helper()
 	o := stack.Options{Dir: t.TempDir(), Binaries: binaries}
 	for _, f := range change {
@@ -56,7 +64,7 @@ func newWorld(t *testing.T, change ...func(*stack.Options)) *world {
 	}
 	s, err := stack.Start(t.Context(), o)
 	require.NoError(t, err)
-	w := &world{Stack: s, t: t, dir: o.Dir}
+	w := &world{Stack: s, t: t, sub: sub, dir: o.Dir}
 	w.gorm, err = db.Gorm(s.DB)
 	require.NoError(t, err)
 	maps.Copy(s.Env, map[string]string{
@@ -79,7 +87,11 @@ func newWorld(t *testing.T, change ...func(*stack.Options)) *world {
 		"SEAHUB_BUS_MAX_RETRY":         "2s",
 		"SEAHUB_DRAIN_TIMEOUT":         "5s",
 	})
+	maps.Copy(s.Env, sub.env)
 	t.Cleanup(func() { w.close() })
+	if sub.prepare != nil {
+		sub.prepare(w)
+	}
 	return w
 }
 
@@ -129,21 +141,21 @@ func (w *world) service(service, instance string, env map[string]string) *stack.
 
 func (w *world) relay(instance string) *stack.Service { return w.service("relay", instance, nil) }
 
-// consumer starts a push-consumer in one role. more are pairs of variable and value.
+// consumer starts the service in one role. more are pairs of variable and value.
 func (w *world) consumer(instance, role string, more ...string) *stack.Service {
 	env := map[string]string{"SEAHUB_TASK_ROLE": role}
 	for i := 0; i < len(more); i += 2 {
 		env[more[i]] = more[i+1]
 	}
-	return w.service("push-consumer", instance, env)
+	return w.service(w.sub.service, instance, env)
 }
 
-// flag sets the rollout of push-dispatch and waits, if asked to, until it is binding.
+// flag sets the rollout of the service's flag and waits, if asked to, until it is binding.
 func (w *world) flag(percent int, wait bool) {
 	w.t.Helper()
-	args := []string{"flags", "set", "push-dispatch", "on", "--percent", strconv.Itoa(percent), "--reason", "test"}
+	args := []string{"flags", "set", w.sub.flag, "on", "--percent", strconv.Itoa(percent), "--reason", "test"}
 	if percent == 0 {
-		args = []string{"flags", "set", "push-dispatch", "off", "--reason", "test"}
+		args = []string{"flags", "set", w.sub.flag, "off", "--reason", "test"}
 	}
 	w.command("relay", args...)
 	if wait {
@@ -151,13 +163,13 @@ func (w *world) flag(percent int, wait bool) {
 	}
 }
 
-// flagSince gives all pushes to events before any service starts, as a change that has
+// flagSince gives all rows to events before any service starts, as a change that has
 // been binding for a while.
 func (w *world) flagSince() {
 	w.t.Helper()
 	for _, table := range []string{"mq_feature_flag", "mq_feature_flag_history"} {
-		w.exec("INSERT INTO " + table + ` (flag, country, enabled, rollout_bp, salt, version, effective_at, updated_by, reason, updated_at)
-			VALUES ('push-dispatch', 'id', 1, 10000, 'salt', 1, NOW(3) - INTERVAL 1 HOUR, 'test', 'test', NOW(3) - INTERVAL 1 HOUR)`)
+		w.exec("INSERT INTO "+table+` (flag, country, enabled, rollout_bp, salt, version, effective_at, updated_by, reason, updated_at)
+			VALUES (?, 'id', 1, 10000, 'salt', 1, NOW(3) - INTERVAL 1 HOUR, 'test', 'test', NOW(3) - INTERVAL 1 HOUR)`, w.sub.flag)
 	}
 }
 
@@ -203,9 +215,7 @@ func (w *world) push(user string, after time.Duration) string {
 	id := fmt.Sprintf("p%d", w.ids.Add(1))
 	err := db.InTx(w.t.Context(), w.gorm, func(tx *gorm.DB) error { return w.writePush(tx, id, user, after) })
 	require.NoError(w.t, err)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.committed = append(w.committed, id)
+	w.remember(id)
 	return id
 }
 
@@ -216,9 +226,7 @@ func (w *world) pushThrough(ctx context.Context, user string) {
 	for {
 		err := db.InTx(ctx, w.gorm, func(tx *gorm.DB) error { return w.writePush(tx, id, user, 0) })
 		if err == nil || db.IsDuplicate(err) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.committed = append(w.committed, id)
+			w.remember(id)
 			return
 		}
 		if !db.IsUnavailable(err) {
@@ -279,7 +287,13 @@ func (w *world) onceEach(ids ...string) {
 	}
 }
 
-// all are the pushes committed so far.
+func (w *world) remember(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.committed = append(w.committed, id)
+}
+
+// all is the work committed so far.
 func (w *world) all() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -288,7 +302,7 @@ func (w *world) all() []string {
 
 // fallbackRuns is how often the fallback was ever activated.
 func (w *world) fallbackRuns() int {
-	return w.count("SELECT COALESCE(SUM(fallback_runs), 0) FROM mq_task_health WHERE task = 'push-dispatch'")
+	return w.count("SELECT COALESCE(SUM(fallback_runs), 0) FROM mq_task_health WHERE task = ?", w.sub.flag)
 }
 
 // metric reads one metric of a service.
@@ -316,16 +330,16 @@ func (w *world) readyReason(s *stack.Service) string {
 	return body
 }
 
-// load commits pushes from several writers until stop is called, which returns when
+// load commits work from several writers until stop is called, which returns when
 // they have ended.
 func (w *world) load(writers int, pause time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var wg sync.WaitGroup
 	for range writers {
 		wg.Go(func() {
-			user := w.user(1)
+			write := w.sub.writer(w)
 			for ctx.Err() == nil {
-				w.pushThrough(w.t.Context(), user)
+				write(w.t.Context())
 				time.Sleep(pause)
 			}
 		})
