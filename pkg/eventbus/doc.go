@@ -71,7 +71,9 @@
 //
 // Nothing fails at start because a broker is away. Subscribe waits with back-off, State
 // and the metrics tell, publishing answers Unavailable by its deadline. A topic or
-// group that vanished is made again from its start.
+// group that vanished is made again from its start. What the broker lost with it is
+// published again from the outbox by a person; settings of the broker by which it can
+// lose events are in Bus.Warnings and, with Ready, in the readiness answer.
 //
 // # Events of another deployment
 //

@@ -122,6 +122,9 @@ func TestNothingIsPublishedWhereItMayBeEvicted(t *testing.T) {
 	relay := r.run(t)
 	testenv.Eventually(t, soon, "the relay says why", func() bool { return strings.Contains(relay.LogTail(), "maxmemory-policy") })
 	require.EqualValues(t, 2, r.QueryInt(t, "SELECT COUNT(*) FROM outbox_event WHERE status = 'PENDING' AND retry_count = 0"))
+	out, code := r.command(t, "bus")
+	require.Zero(t, code)
+	require.Contains(t, out, "warning: nothing is published", "relay bus says it too")
 	require.NoError(t, private.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	testenv.Eventually(t, soon, "both are published", func() bool {
 		return r.QueryInt(t, "SELECT COUNT(*) FROM outbox_event WHERE status = 'PUBLISHED'") == 2

@@ -30,7 +30,22 @@
 // Redis acknowledges before a replica has the entry, and a restart without persistence
 // loses the stream. Group and stream are then made again at the start, which is
 // counted (seahub_redis_group_recreated_total) and logged; the outbox can publish the
-// time in question again (relay requeue), and consumers recognise repeats.
+// time in question again (relay requeue), and consumers recognise repeats. What a
+// failover lost is not told by Redis; docs/operations-redis.md has the figures and the
+// setting that bounds them.
+//
+// Nothing is published to a server whose maxmemory-policy may evict the stream, unless
+// Config.AllowEviction says so; other unsafe settings are warned about (Warnings, and
+// the gauge seahub_redis_unsafe_setting).
+//
+// # When it is back
+//
+// A server that is silent is noticed after Config.Block and Config.Timeout. Once it
+// answers, a subscription is served after at most these and two seconds of back-off,
+// without a restart, whatever the server has forgotten meanwhile. What a dead member
+// had in hand goes to others after four thirds of Config.Lease. A server whose memory
+// is used up refuses events; consuming goes on, also for members that start then, and
+// trimming frees the memory.
 //
 // The stream is trimmed behind the slowest group, never below Config.Retention, and
 // cut at Config.MaxLen whatever is unread: Redis without memory takes no event at all.

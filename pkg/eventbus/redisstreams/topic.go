@@ -43,6 +43,9 @@ func (d *Driver) ensureGroup(ctx context.Context, k keys, group string) (created
 
 // Topics implements driver.Inspector.
 func (d *Driver) Topics(ctx context.Context) ([]string, error) {
+	if err := d.preflight.look(ctx); err != nil {
+		return nil, err
+	}
 	var topics []string
 	scan := func(ctx context.Context, node redis.Cmdable) error {
 		it := node.ScanType(ctx, 0, d.names.streamPrefix()+"*", 1000, "stream").Iterator()
