@@ -4,8 +4,6 @@ package main
 import (
 	"os"
 
-	"github.com/spf13/cobra"
-
 	"github.com/seahub/seahub-mq/pkg/service"
 )
 
@@ -17,10 +15,10 @@ func main() {
 		Summary: "Publishes committed events from outbox_event to the event bus",
 		Config:  &cfg,
 		Run:     wire(&cfg),
-		Commands: []*cobra.Command{
+		Commands: withExitCodes(
 			statusCommand(t), failedCommand(t), requeueCommand(t), discardCommand(t), purgeCommand(t),
-			migrateCommand(t), deadCommand(t), busCommand(t),
+			migrateCommand(t), deadCommand(t), busCommand(t), topicsCommand(t),
 			flagsCommand(t.pool, func() string { return cfg.Base.Country }),
-		},
+		),
 	}))
 }

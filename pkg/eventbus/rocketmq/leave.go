@@ -6,7 +6,7 @@ import "time"
 // drain time, tells the broker what is done, and only then ends the client, whose
 // Shutdown waits for nobody and ignores results that come after it.
 func (m *member) leave() {
-	defer m.stopHandling()
+	defer m.forget()
 	m.client.Suspend()
 	m.mu.Lock()
 	m.draining = true
@@ -23,6 +23,7 @@ func (m *member) leave() {
 		}
 	}
 	m.settle()
+	m.quiet()
 	ended := make(chan struct{})
 	go func() { // bounded by the client's own timeouts
 		defer close(ended)

@@ -83,11 +83,14 @@ func (l *clientLog) line(level zerolog.Level, msg string, fields map[string]any)
 
 // The methods below are the client's interface.
 
-func (l *clientLog) Debug(string, map[string]any) {}
-func (l *clientLog) Info(string, map[string]any)  {}
+func (l *clientLog) Debug(msg string, _ map[string]any) { clientWork.heartbeat(msg) }
+func (l *clientLog) Info(msg string, f map[string]any)  { clientWork.balanced(msg, f) }
 
-func (l *clientLog) Warning(msg string, f map[string]any) { l.line(zerolog.WarnLevel, msg, f) }
-func (l *clientLog) Error(msg string, f map[string]any)   { l.line(zerolog.ErrorLevel, msg, f) }
+func (l *clientLog) Warning(msg string, f map[string]any) {
+	clientWork.heartbeat(msg)
+	l.line(zerolog.WarnLevel, msg, f)
+}
+func (l *clientLog) Error(msg string, f map[string]any) { l.line(zerolog.ErrorLevel, msg, f) }
 
 // Fatal does not end the process: that is not a library's to decide.
 func (l *clientLog) Fatal(msg string, f map[string]any) { l.line(zerolog.ErrorLevel, msg, f) }

@@ -39,6 +39,7 @@ const (
 type member struct {
 	r        *run
 	instance string
+	started  time.Time
 	client   rocketmq.PushConsumer
 	// handling is the callbacks' context: it ends with the drain time, not with the
 	// subscription's context.
@@ -51,6 +52,8 @@ type member struct {
 	inHand   map[queueKey]int
 	// shares are the queues that the last rebalance gave to this member, by topic.
 	shares map[string][]queueKey
+	// pending are topics whose share has changed and whose rebalance is not over.
+	pending map[string]bool
 	// balanced: a rebalance has taken place that counted this member in.
 	balanced bool
 
@@ -75,18 +78,20 @@ type cause struct {
 func (r *run) join(ctx context.Context) (*member, error) {
 	m := &member{
 		r: r, instance: instanceName(), gone: make(chan struct{}),
-		inHand: map[queueKey]int{}, shares: map[string][]queueKey{},
+		inHand: map[queueKey]int{}, shares: map[string][]queueKey{}, pending: map[string]bool{},
 	}
+	clientWork.members.Store(m.instance, m)
 	m.handling, m.stopHandling = context.WithCancel(context.WithoutCancel(ctx))
 	if err := m.make(); err != nil {
-		m.stopHandling()
+		m.forget()
 		return nil, err
 	}
+	m.started = time.Now()
 	started := make(chan error, 1)
 	go func() { started <- m.client.Start() }() // bounded by the client's timeouts
 	if err := r.beatUntil(ctx, started); err != nil {
 		if ctx.Err() == nil {
-			m.stopHandling()
+			m.forget()
 			return nil, fmt.Errorf("start the consumer: %w", err)
 		}
 		go func() { // waits for the start, then ends what it began
@@ -96,6 +101,12 @@ func (r *run) join(ctx context.Context) (*member, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// forget drops what a member holds outside of itself.
+func (m *member) forget() {
+	m.stopHandling()
+	clientWork.members.Delete(m.instance)
 }
 
 func (m *member) make() error {
@@ -150,7 +161,11 @@ func (m *member) allocate(group, me string, all []*primitive.MessageQueue, membe
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.shares[all[0].Topic] = keys
+	topic := all[0].Topic
+	if !slices.Equal(m.shares[topic], keys) {
+		m.pending[topic] = true
+	}
+	m.shares[topic] = keys
 	m.balanced = m.balanced || slices.Contains(members, me)
 	return share
 }
