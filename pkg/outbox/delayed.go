@@ -105,28 +105,3 @@ func (s relayStore) moveDue(ctx context.Context, limit int) (moveResult, error) 
 	res.moved, res.dropped = len(rows)-len(existing), len(existing)
 	return res, nil
 }
-
-// sampleEvery is how often the gauges are refreshed.
-const sampleEvery = 10 * time.Second
-
-// sample refreshes the gauges that need the database.
-func (r *Relay) sample(ctx context.Context) {
-	store := Store{db: r.store.db}
-	every(ctx, sampleEvery, func(ctx context.Context) bool {
-		sampleCtx, cancel := context.WithTimeout(ctx, r.cfg.PassTimeout)
-		defer cancel()
-		q, err := store.queue(sampleCtx, gaugeCap)
-		if err != nil {
-			if ctx.Err() == nil {
-				r.metrics.databaseErrors.Inc()
-				r.logs.warn(ctx, "sample", err, "figures of the outbox cannot be read, the gauges are old")
-			}
-			return false
-		}
-		r.metrics.pending.Set(float64(q.Pending.N))
-		r.metrics.oldestPending.Set(q.OldestPending.Seconds())
-		r.metrics.failedRows.Set(float64(q.Failed.N))
-		r.metrics.delayedRows.Set(float64(q.Delayed.N))
-		return false
-	})
-}

@@ -32,6 +32,7 @@ type metrics struct {
 	oldestPending prometheus.Gauge
 	failedRows    prometheus.Gauge
 	delayedRows   prometheus.Gauge
+	historyList   prometheus.Gauge
 }
 
 // newMetrics registers with reg, which may be nil. A relay that is made again on the same
@@ -66,6 +67,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		pending:        gauge("pending", "Waiting events, counted up to a cap."),
 		oldestPending:  gauge("oldest_pending_seconds", "Age of the oldest waiting event."),
 		failedRows:     gauge("failed", "FAILED events, counted up to a cap."),
+		historyList:    gauge("history_list_length", "The server's history list length, which an old snapshot lets grow; NaN where the server does not tell."),
 		delayedRows:    gauge("delayed", "Events that are due later, counted up to a cap."),
 	}
 	m.failed = register(&r, prometheus.NewCounterVec(prometheus.CounterOpts{

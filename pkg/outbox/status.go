@@ -60,6 +60,10 @@ type Status struct {
 	OldestPublished     *time.Time   `json:"oldest_published"`
 	Leases              []lease.Info `json:"leases"`
 	Zone                Zone         `json:"zone"`
+	// HistoryList is the server's history list length, nil where it does not tell. It
+	// grows while an old snapshot is open somewhere, and marked rows then stay in the
+	// index that the relay reads.
+	HistoryList *int64 `json:"history_list_length"`
 }
 
 // Status reads the figures. Counting is capped, so that it is cheap on any table.
@@ -76,6 +80,9 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 		return st, err
 	}
 	if st.Leases, err = lease.New(s.db).List(ctx, LeasePrefix); err != nil {
+		return st, err
+	}
+	if st.HistoryList, err = s.historyList(ctx); err != nil {
 		return st, err
 	}
 	st.Zone, err = s.CheckZone(ctx)

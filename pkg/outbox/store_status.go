@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/seahub/seahub-mq/pkg/db"
 )
 
 const (
@@ -63,4 +65,23 @@ func (s *Store) newestAhead(ctx context.Context) (seconds int64, ok bool, err er
 		return 0, false, fmt.Errorf("compare the newest created_at with NOW: %w", err)
 	}
 	return n.Int64, n.Valid, nil
+}
+
+// historyList asks in the words of MariaDB, then in those of MySQL, which wants the
+// PROCESS privilege for it.
+func (s *Store) historyList(ctx context.Context) (*int64, error) {
+	var n int64
+	var name string
+	err := s.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'").Scan(&name, &n)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = s.db.QueryRowContext(ctx,
+			"SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'").Scan(&n)
+	}
+	switch {
+	case err == nil:
+		return &n, nil
+	case db.IsUnavailable(err) || ctx.Err() != nil:
+		return nil, fmt.Errorf("read the history list length: %w", err)
+	}
+	return nil, nil // not told to this user
 }

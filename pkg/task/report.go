@@ -49,3 +49,42 @@ func (r *Reporter) Forget(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Reported is a row that a Reporter wrote, with ages by the database's clock; one that
+// is negative is unknown.
+type Reported struct {
+	Instance    string        `json:"instance"`
+	Seen        time.Duration `json:"seen_ns"`
+	LastPass    time.Duration `json:"last_pass_ns"`
+	LastConfirm time.Duration `json:"last_confirm_ns"`
+	Note        string        `json:"note"`
+}
+
+// Reports reads what processes told of themselves under a task's name and in a role,
+// those that gave a sign of life lately.
+func Reports(ctx context.Context, db *sql.DB, task, role string, lately time.Duration) (out []Reported, err error) {
+	rows, err := db.QueryContext(ctx, `SELECT instance, TIMESTAMPDIFF(MICROSECOND, updated_at, NOW(3)),
+			COALESCE(TIMESTAMPDIFF(MICROSECOND, last_pass_at, NOW(3)), -1),
+			COALESCE(TIMESTAMPDIFF(MICROSECOND, last_confirm_at, NOW(3)), -1), COALESCE(note, '')
+		FROM mq_task_health WHERE task = ? AND role = ? AND updated_at > NOW(3) - INTERVAL ? MICROSECOND
+		ORDER BY instance`, task, role, lately.Microseconds())
+	if err != nil {
+		return nil, fmt.Errorf("read reports of %s: %w", task, err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var r Reported
+		var seen, pass, confirm int64
+		if err := rows.Scan(&r.Instance, &seen, &pass, &confirm, &r.Note); err != nil {
+			return nil, fmt.Errorf("read reports of %s: %w", task, err)
+		}
+		r.Seen, r.LastPass, r.LastConfirm = micros(seen), micros(pass), micros(confirm)
+		out = append(out, r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read reports of %s: %w", task, err)
+	}
+	return out, nil
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,11 +40,37 @@ with the statement to run by hand. Running it again, or twice at the same time, 
 			if *check {
 				return checkSchema(ctx, cmd, pool, *asJSON)
 			}
+			quiet := stillAtWork(cmd)
 			done, err := migrations.UpTo(ctx, pool, *to)
+			quiet()
 			return errors.Join(reportSteps(cmd, done, *asJSON), err)
 		})
 	}
 	return cmd
+}
+
+// stillAtWork tells on stderr every few seconds that a step is going on: an index on a
+// large table takes its time.
+func stillAtWork(cmd *cobra.Command) (quiet func()) {
+	began := time.Now()
+	tick := time.NewTicker(10 * time.Second)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "migrating for %s so far; interrupting it is safe\n", time.Since(began).Round(time.Second))
+			}
+		}
+	})
+	return func() {
+		tick.Stop()
+		close(done)
+		wg.Wait()
+	}
 }
 
 func reportSteps(cmd *cobra.Command, done []string, asJSON bool) error {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,7 @@ func changeCommand(t *tools, cmd *cobra.Command, f *filterFlags, done string,
 	a.bind(cmd)
 	a.bindRate(cmd)
 	dryRun := cmd.Flags().Bool("dry-run", false, "show what would be chosen and change nothing")
+	yes := cmd.Flags().Bool("yes", false, "do not ask; without a terminal nothing is asked")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		filter, err := f.get(cmd)
@@ -59,7 +61,13 @@ func changeCommand(t *tools, cmd *cobra.Command, f *filterFlags, done string,
 		}
 		act.Progress = progress(cmd, done)
 		return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
-			n, err := change(outbox.NewStore(pool), ctx, filter, act)
+			store := outbox.NewStore(pool)
+			if !*yes {
+				if err := confirm(ctx, cmd, store, filter, done); err != nil {
+					return err
+				}
+			}
+			n, err := change(store, ctx, filter, act)
 			if errors.Is(err, outbox.ErrNoFilter) {
 				return usage(cmd, "%v", err)
 			}
@@ -77,14 +85,16 @@ func reportCount(cmd *cobra.Command, done string, n int64, asJSON bool) error {
 	return err
 }
 
-// progress tells on stderr how far a long command is, every few thousand rows.
+// progress tells on stderr how far a long command is: every few thousand rows, and
+// every few seconds when it is slow.
 func progress(cmd *cobra.Command, done string) func(int64) {
-	const every = 5000
+	const everyRows, every = 5000, 5 * time.Second
 	var total, told int64
+	last := time.Now()
 	return func(n int64) {
 		total += n
-		if total-told >= every {
-			told = total
+		if total-told >= everyRows || time.Since(last) >= every {
+			told, last = total, time.Now()
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d events %s so far\n", total, done)
 		}
 	}

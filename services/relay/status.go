@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seahub/seahub-mq/pkg/outbox"
+	"github.com/seahub/seahub-mq/pkg/task"
 )
 
 func statusCommand(t *tools) *cobra.Command {
@@ -21,7 +22,7 @@ func statusCommand(t *tools) *cobra.Command {
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
-			st, err := outbox.NewStore(pool).Status(ctx)
+			st, err := t.status(ctx, pool)
 			if err != nil {
 				return err
 			}
@@ -34,7 +35,31 @@ func statusCommand(t *tools) *cobra.Command {
 	return cmd
 }
 
-func printStatus(out io.Writer, st outbox.Status) error {
+// status is what the tables say, and what the relays say of themselves.
+type status struct {
+	outbox.Status
+	// PurgeLag is how much older than its retention the oldest published event is.
+	PurgeLag time.Duration   `json:"purge_lag_ns"`
+	Relays   []task.Reported `json:"relays"`
+}
+
+func (t *tools) status(ctx context.Context, pool *sql.DB) (status, error) {
+	st := status{Relays: []task.Reported{}}
+	var err error
+	if st.Status, err = outbox.NewStore(pool).Status(ctx); err != nil {
+		return st, err
+	}
+	if st.OldestPublished != nil {
+		st.PurgeLag = max(0, time.Since(*st.OldestPublished)-t.cfg.Relay.Retention)
+	}
+	relays, err := task.Reports(ctx, pool, reportTask, task.RoleRelay, aliveWithin)
+	if relays != nil {
+		st.Relays = relays
+	}
+	return st, err
+}
+
+func printStatus(out io.Writer, st status) error {
 	err := table(out, func(w io.Writer) {
 		line := func(name, format string, args ...any) {
 			_, _ = fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...))
@@ -46,7 +71,10 @@ func printStatus(out io.Writer, st outbox.Status) error {
 		line("published in the last minute", "%s", st.PublishedLastMinute)
 		line("open dead letters", "%s", st.DeadLetters)
 		if st.OldestPublished != nil {
-			line("oldest published event", "%s", st.OldestPublished.Format(time.RFC3339))
+			line("oldest published event", "%s, %s past its retention", st.OldestPublished.Format(time.RFC3339), st.PurgeLag.Round(time.Minute))
+		}
+		if st.HistoryList != nil {
+			line("changes not yet purged by the server", "%d", *st.HistoryList)
 		}
 		for _, l := range st.Leases {
 			if l.Held {
@@ -58,9 +86,26 @@ func printStatus(out io.Writer, st outbox.Status) error {
 		if len(st.Leases) == 0 {
 			line(outbox.LeasePrefix+"0", "no relay has worked here yet")
 		}
+		for _, r := range st.Relays {
+			line("relay "+r.Instance, "%s", aboutRelay(r))
+		}
 	})
 	if err == nil && st.Zone.Hint != "" {
 		_, err = fmt.Fprintln(out, "warning:", st.Zone.Hint)
 	}
 	return err
+}
+
+func aboutRelay(r task.Reported) string {
+	ago := func(d time.Duration) string {
+		if d < 0 {
+			return "never"
+		}
+		return d.Round(time.Second).String() + " ago"
+	}
+	text := fmt.Sprintf("last pass %s, last confirm %s", ago(r.LastPass), ago(r.LastConfirm))
+	if r.Note != "" {
+		text += "; " + r.Note
+	}
+	return text
 }
