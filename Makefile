@@ -65,6 +65,18 @@ bench-bus: deps ## our event bus against the bare client of its broker (PROVIDER
 	@go build -o $(BIN)/bench-bus ./test/bench/bus
 	@$(BIN)/bench-bus --provider=$(PROVIDER) $(BENCH_FLAGS)
 
+.PHONY: bench-coupon
+bench-coupon: deps ## a million due coupons, flag off and on, beside business updates
+	@mkdir -p $(BIN)
+	@go build -o $(BIN)/bench-coupon ./test/bench/coupon
+	@$(BIN)/bench-coupon $(BENCH_FLAGS)
+
+.PHONY: bench-campaign
+bench-campaign: deps ## the campaign sync by events against the old serial sync (20 minutes)
+	@mkdir -p $(BIN)
+	@go build -o $(BIN)/bench-campaign ./test/bench/campaign
+	@$(BIN)/bench-campaign $(BENCH_FLAGS)
+
 .PHONY: bench
 bench: deps ## the relay against its database's floor and a naive relay (DB, PROVIDER)
 	@mkdir -p $(BIN)
@@ -76,8 +88,8 @@ catalogue: ## rewrite the list of configuration keys and its page in docs
 	@go run ./dev/cmd/catalogue
 
 .PHONY: demo
-demo: deps ## the whole system on this machine, one story from row to effect
-	@go run ./dev/cmd/stack demo
+demo: deps ## the whole system on this machine, one story from row to effect (PROVIDER)
+	@go run ./dev/cmd/stack demo --provider=$(PROVIDER)
 
 .PHONY: up
 up: deps ## start servers and services here and leave them running
