@@ -325,3 +325,5 @@ func (w *world) settle() {
 		require.True(w.t, c.status == "USED" || (c.status == statusExpired) == !c.expires.After(w.clock), "%s ends as %s\n%s", id, c.status, w.story())
 	}
 }
+
+func scopeOf(s flags.State) task.Scope { return task.Scope{Owns: s.PollOwns} }
