@@ -28,6 +28,8 @@ var ErrUnbalanced = errors.New("the books do not balance")
 type Options struct {
 	// Root is the checkout, Dir the run's folder.
 	Root, Dir string
+	// Provider is the broker: one of the stack's.
+	Provider string
 	// Pushes is how many business transactions are begun.
 	Pushes int
 	// Keep leaves logs and binaries in Dir also when all is well.
@@ -85,6 +87,11 @@ func checkOptions(o Options) error {
 	if o.Pushes < minPushes {
 		return fmt.Errorf("--pushes is %d: at least %d are needed, so that every fault meets some", o.Pushes, minPushes)
 	}
+	switch o.Provider {
+	case "", stack.RedisStreams, stack.RocketMQ:
+	default:
+		return fmt.Errorf("--provider=%s is unknown, it may be %s or %s", o.Provider, stack.RedisStreams, stack.RocketMQ)
+	}
 	if o.Sabotage == "" {
 		return nil
 	}
@@ -97,12 +104,12 @@ func checkOptions(o Options) error {
 }
 
 func (r *run) introduce() {
-	r.say.printf(`This starts a private MariaDB, Redis and a strict FCM fake, then relay ×2, push-consumer ×2 and its poll as processes.
-%d business transactions each write a push and its event; some roll back, some pushes are due later, some devices are gone.
-In the middle FCM answers 429, answers get lost, Redis is stopped for %s, the working relay is killed with -9, and
+	r.say.printf(`This starts a private MariaDB, %[1]s and a strict FCM fake, then relay ×2, push-consumer ×2 and its poll as processes.
+%[2]d business transactions each write a push and its event; some roll back, some pushes are due later, some devices are gone.
+In the middle FCM answers 429, answers get lost, %[1]s is stopped for %[3]s, the working relay is killed with -9, and
 events that were published are published again by hand. It takes about a minute and a half; Ctrl-C stops everything.
 At the end the business tables and FCM's own record must agree: each push once on each live device, and nothing else.
-`, r.o.Pushes, redisStop)
+`, brokerName(r.o.Provider), r.o.Pushes, brokerStop)
 }
 
 // play runs everything up to the verdict.
@@ -126,7 +133,7 @@ func (r *run) play(ctx context.Context) (books.Verdict, error) {
 // open starts the stack, the services and what they work on.
 func (r *run) open(ctx context.Context) error {
 	var err error
-	r.stack, err = stack.Start(ctx, stack.Options{Dir: r.o.Dir, Root: r.o.Root, Durable: true,
+	r.stack, err = stack.Start(ctx, stack.Options{Dir: r.o.Dir, Root: r.o.Root, Durable: true, Provider: r.o.Provider,
 		Progress: func(step string) { r.say.printf("- %s", step) }})
 	if err != nil {
 		return err

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/seahub/seahub-mq/dev/books"
+	"github.com/seahub/seahub-mq/dev/stack"
 	"github.com/seahub/seahub-mq/pkg/testenv/fcmfake"
 )
 
 const (
-	redisStop   = 5 * time.Second
+	brokerStop  = 5 * time.Second
 	quotaSpell  = 4 * time.Second
 	quotaWait   = 2 * time.Second
 	relayAway   = 3 * time.Second
@@ -42,12 +43,20 @@ type act struct {
 	play  func(f *faults, ctx context.Context) error
 }
 
-func acts() []act {
+// brokerName is what the story calls the broker.
+func brokerName(provider string) string {
+	if provider == stack.RocketMQ {
+		return "RocketMQ"
+	}
+	return "Redis"
+}
+
+func acts(broker string) []act {
 	return []act{
 		{0.08, fmt.Sprintf("FCM answers 429 for %s (Retry-After: %s)", quotaSpell, quotaWait), (*faults).quota},
 		{0.28, fmt.Sprintf("FCM takes %d requests and closes the connection without an answer", lostAnswers), (*faults).loseAnswers},
 		{0.36, fmt.Sprintf("%d published events are published again by their ids", replays), (*faults).replayByID},
-		{0.42, fmt.Sprintf("Redis is stopped for %s", redisStop), (*faults).stopRedis},
+		{0.42, fmt.Sprintf("%s is stopped for %s", broker, brokerStop), (*faults).stopBroker},
 		{0.68, "the working relay is killed with -9", (*faults).killRelay},
 		{0.92, "all events of the first seconds are published again", (*faults).replayByTime},
 		{0.96, fmt.Sprintf("FCM takes %d requests and says 503", lostAnswers), (*faults).lie},
@@ -55,7 +64,7 @@ func acts() []act {
 }
 
 func (f *faults) play(ctx context.Context) error {
-	for _, a := range acts() {
+	for _, a := range acts(brokerName(f.run.o.Provider)) {
 		if err := f.until(ctx, a.share); err != nil {
 			return nil // the run ends; whoever ended it says why
 		}
@@ -116,15 +125,19 @@ func (f *faults) lie(context.Context) error {
 	return nil
 }
 
-func (f *faults) stopRedis(ctx context.Context) error {
-	redis := f.run.stack.Redis
-	if err := redis.Stop(ctx); err != nil {
+func (f *faults) stopBroker(ctx context.Context) error {
+	broker := f.run.stack.Broker
+	end := func() error { return broker.Stop(ctx) }
+	if f.run.o.Provider == stack.RocketMQ {
+		end = broker.Kill // its polite stop takes longer than the outage is to last
+	}
+	if err := end(); err != nil {
 		return err
 	}
-	if err := pause(ctx, redisStop); err != nil {
+	if err := pause(ctx, brokerStop); err != nil {
 		return err
 	}
-	return redis.Start(ctx)
+	return broker.Start(ctx)
 }
 
 func (f *faults) killRelay(ctx context.Context) error {

@@ -45,7 +45,7 @@ func (s *Stack) StartService(ctx context.Context, service, instance string, env 
 	}
 	log := filepath.Join(s.logs, instance+".log")
 	from := size(log)
-	child, err := testenv.StartChild(testenv.ChildSpec{Path: binary, Args: args, Env: s.environment(env), Dir: s.dir, Log: log})
+	child, err := testenv.StartChild(testenv.ChildSpec{Path: binary, Args: args, Env: s.environment(s.accountOf(service), env), Dir: s.dir, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (s *Stack) Command(ctx context.Context, service string, env map[string]stri
 		return "", 0, fmt.Errorf("service %s was not built for this stack", service)
 	}
 	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Env, cmd.Dir, cmd.WaitDelay = s.environment(env), s.dir, 5*time.Second
+	cmd.Env, cmd.Dir, cmd.WaitDelay = s.environment(s.accountOf(service), env), s.dir, 5*time.Second
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -88,9 +88,9 @@ func (s *Stack) Command(ctx context.Context, service string, env map[string]stri
 
 // environment is what a service gets: nothing of the caller's own environment but
 // PATH, so that a run does not depend on who runs it.
-func (s *Stack) environment(more map[string]string) []string {
+func (s *Stack) environment(more ...map[string]string) []string {
 	merged := map[string]string{"PATH": os.Getenv("PATH"), "SEAHUB_ADMIN_ADDR": "127.0.0.1:0", "GORACE": "exitcode=66"}
-	for _, m := range []map[string]string{s.Env, more} {
+	for _, m := range append([]map[string]string{s.Env}, more...) {
 		for k, v := range m {
 			merged[k] = v
 		}

@@ -39,6 +39,8 @@ type Options struct {
 	Race bool
 	// Ports are fixed ones; a busy one is an error. 0: some free port.
 	Ports Ports
+	// Provider is the broker: RedisStreams (also when empty) or RocketMQ.
+	Provider string
 	// Durable makes the servers write as production's do.
 	Durable bool
 	// TimeZone is the app's session zone; empty: +00:00.
@@ -58,9 +60,12 @@ type Ports struct{ MariaDB, Redis, FCM int }
 // the variables that every service gets; change it before starting them.
 type Stack struct {
 	MariaDB *testenv.Server
-	Redis   *testenv.Server
-	FCM     *fcmfake.Server
-	TikTok  *tiktokfake.Server
+	// Redis is nil on RocketMQ, RocketMQ on Redis; Broker is the one that there is.
+	Redis    *testenv.Server
+	RocketMQ *testenv.RocketMQCluster
+	Broker   *testenv.Server
+	FCM      *fcmfake.Server
+	TikTok   *tiktokfake.Server
 	// DB is a handle on the app's schema with the session of Options.TimeZone.
 	DB  *sql.DB
 	DSN string
@@ -97,7 +102,7 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 			return nil, err
 		}
 	}
-	o.Progress("starting MariaDB, Redis and the fakes of FCM and TikTok")
+	o.Progress("starting MariaDB, " + brokerName(o.Provider) + " and the fakes of FCM and TikTok")
 	if err := s.startServers(ctx, o); err != nil {
 		return nil, err
 	}
@@ -106,6 +111,9 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 		return nil, err
 	}
 	s.Env = s.serviceEnv(o)
+	if err := s.prepareBroker(ctx); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -134,14 +142,9 @@ func (s *Stack) startServers(ctx context.Context, o Options) error {
 		return err
 	}
 	s.closers = append(s.closers, s.MariaDB.Close)
-	redis, err := s.serverOptions("redis", o.Ports.Redis, o.Durable)
-	if err != nil {
+	if err := s.startBroker(ctx, o); err != nil {
 		return err
 	}
-	if s.Redis, err = testenv.StartRedis(ctx, redis); err != nil {
-		return err
-	}
-	s.closers = append(s.closers, s.Redis.Close)
 	if err := s.startFCM(o); err != nil {
 		return err
 	}
@@ -193,13 +196,12 @@ func (s *Stack) prepareSchema(ctx context.Context, o Options) error {
 // serviceEnv is the configuration that all services of the stack share.
 func (s *Stack) serviceEnv(o Options) map[string]string {
 	env := map[string]string{
-		"SEAHUB_ENV":             Env,
-		"SEAHUB_COUNTRY":         Country,
-		"SEAHUB_DB_DSN":          s.DSN,
-		"SEAHUB_DB_TIME_ZONE":    o.TimeZone,
-		"SEAHUB_MQ_PROVIDER":     "redis-streams",
-		"SEAHUB_REDIS_ADDRESSES": s.Redis.Addr(),
+		"SEAHUB_ENV":          Env,
+		"SEAHUB_COUNTRY":      Country,
+		"SEAHUB_DB_DSN":       s.DSN,
+		"SEAHUB_DB_TIME_ZONE": o.TimeZone,
 	}
+	maps.Copy(env, s.brokerEnv())
 	maps.Copy(env, s.fcmEnv())
 	maps.Copy(env, s.tiktokEnv())
 	return env
