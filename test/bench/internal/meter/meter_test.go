@@ -11,12 +11,12 @@ import (
 )
 
 func TestBothReadingsOfThisProcessAgree(t *testing.T) {
-	for until := time.Now().Add(100 * time.Millisecond); time.Now().Before(until); {
+	for limit := time.Now().Add(time.Minute); meter.Self() < 100*time.Millisecond; {
+		require.True(t, time.Now().Before(limit), "a busy process uses no CPU time")
 	}
 	before := meter.Self()
 	u, err := meter.Of(os.Getpid())
 	require.NoError(t, err)
-	require.Greater(t, before, 50*time.Millisecond)
 	require.InDelta(t, before.Seconds(), u.CPU.Seconds(), 0.1)
 	require.Greater(t, u.Peak, int64(1<<20))
 }
