@@ -59,7 +59,7 @@ var (
 	// errNoAnswer: the answer is none of Feishu's: a proxy's page, or no JSON at all.
 	errNoAnswer = errors.New("not an answer of Feishu")
 	// errRefused: Feishu said no.
-	errRefused = errors.New("Feishu refused the message")
+	errRefused = errors.New("the message was refused by Feishu")
 )
 
 // feishu is the custom bot.

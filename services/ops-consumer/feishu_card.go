@@ -57,7 +57,7 @@ type textContent struct {
 	Text string `json:"text"`
 }
 
-func plain(s string) plainText { return plainText{"plain_text", clean(s, 200)} }
+func plain(s string) plainText { return plainText{"plain_text", escapeText(clean(s, 200))} }
 
 // body renders the message as a card, or as text where the card would be too large.
 func (m message) body(asText bool) (feishuBody, error) {

@@ -21,8 +21,6 @@ import (
 	"github.com/seahub/seahub-mq/pkg/testenv/feishufake"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
-
 // zone is the app's in all tests: a mistake of a zone shows as seven hours.
 const zone = "+07:00"
 

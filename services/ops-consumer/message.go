@@ -132,7 +132,7 @@ func (i item) lines(escape func(string) string) []string {
 	}
 	value := i.Value
 	if i.Threshold != "" {
-		value += " (threshold " + i.Threshold + ")"
+		value += ", threshold " + i.Threshold
 	}
 	add("value", value)
 	add("since", event.FormatTime(i.Since))

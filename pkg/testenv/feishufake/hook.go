@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"strconv"
@@ -144,7 +145,7 @@ func (e envelope) read(m *Message) error {
 		if err := strict(e.Content, &c); err != nil || c.Text == "" {
 			return errors.New("text without text")
 		}
-		m.Text = c.Text
+		m.Text, m.Mentions = c.Text, strings.Contains(c.Text, "<at")
 		return nil
 	case "interactive":
 		var c card
@@ -174,7 +175,8 @@ func (c card) read(m *Message) error {
 	for _, e := range c.Body.Elements {
 		switch e.Tag {
 		case "markdown":
-			lines = append(lines, e.Content)
+			m.Mentions = m.Mentions || strings.Contains(e.Content, "<at")
+			lines = append(lines, html.UnescapeString(e.Content))
 		case "hr":
 		default:
 			return fmt.Errorf("card: unknown element %q", e.Tag)

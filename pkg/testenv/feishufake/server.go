@@ -39,11 +39,14 @@ type Message struct {
 	At time.Time `json:"at"`
 	// Plain says that it came to the plain webhook and not to the bot.
 	Plain bool `json:"plain,omitempty"`
-	// Type is the msg_type, Title the card's title, Text everything a person would read.
+	// Type is the msg_type, Title the card's title, Text everything a person would read;
+	// Mentions says that people would be called by it.
 	Type  string `json:"type"`
 	Title string `json:"title,omitempty"`
 	Text  string `json:"text"`
 	Body  string `json:"body"`
+
+	Mentions bool `json:"mentions,omitempty"`
 	// Verdict is the behaviour that answered, or why the message was refused before.
 	Verdict string `json:"verdict"`
 	Code    int    `json:"code"`
