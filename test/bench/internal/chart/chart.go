@@ -170,7 +170,7 @@ func (c Chart) panel(b *strings.Builder, p Panel, x axis, top float64) {
 	for _, band := range c.Bands {
 		from, to := x.at(band.From), x.at(band.To)
 		fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="#f3e3c3"/>`+"\n", from, top, max(0, to-from), panelHeight)
-		text(b, (from+to)/2, top+14, `text-anchor="middle" fill="#8a6d2f" font-size="11"`, band.Label)
+		text(b, (from+to)/2, top+panelHeight/2, `text-anchor="middle" fill="#8a6d2f" font-size="11"`, band.Label)
 	}
 	for _, v := range y.ticks() {
 		at := y.at(v)
