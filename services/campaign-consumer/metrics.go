@@ -25,6 +25,7 @@ type metrics struct {
 	alarms       *prometheus.CounterVec
 	rate         *prometheus.GaugeVec
 	paused       *prometheus.GaugeVec
+	authorised   prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -52,13 +53,16 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		rate:         gauge("seahub_campaign_budget_rate", "Units a second that all replicas together allow themselves."),
 		paused:       gauge("seahub_campaign_budget_paused_seconds", "How long the budget stays closed."),
 	}
+	m.authorised = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "seahub_campaign_authorised_seconds", Help: "How long the authorisation can still be refreshed; a person must renew it before. 0: it cannot.",
+	})
 	for _, v := range []string{"complete", "truncated", "short", "failed", "continued", "lease_refused", "taken_over"} {
 		m.results.WithLabelValues(v)
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.results, m.requests, m.seconds, m.links, m.linksRefused, m.products, m.gone, m.alarms, m.rate, m.paused} {
+	for _, c := range []prometheus.Collector{m.results, m.requests, m.seconds, m.links, m.linksRefused, m.products, m.gone, m.alarms, m.rate, m.paused, m.authorised} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of campaigns: %w", err)
 		}

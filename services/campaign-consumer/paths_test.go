@@ -115,6 +115,7 @@ func publish(ctx context.Context, b *bench, table string, jobs chan<- eventbus.D
 // The event path and the serial path on the same platform: the same table, row by row,
 // and no more requests.
 func TestBothPathsEndInTheSameTable(t *testing.T) {
+	t.Parallel()
 	const campaigns, products, call = 20, 4000, 10 * time.Millisecond
 	var rows [2][]string
 	var requests [2]map[tiktokfake.Call]int
@@ -157,6 +158,7 @@ func TestBothPathsEndInTheSameTable(t *testing.T) {
 // that die, orders to stop, slices that are too short), no product is lost, none is
 // called gone, and each campaign ends.
 func TestNothingIsLost(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, tiktokfake.Options{LinkDelay: time.Millisecond}, func(c *Config) {
 		c.Slice, c.Lease, c.RetryBase, c.RetryMax, c.MaxFailures = 300*time.Millisecond, 2*time.Second, 10*time.Millisecond, 100*time.Millisecond, 1000
 	})

@@ -209,14 +209,17 @@ func (p *poller) Overdue(ctx context.Context, by time.Duration, owned func(strin
 	return o, err
 }
 
-// budgets shows the shared budgets to metrics.
-func (p *poller) budgets(all ...*budget.Budget) func(ctx context.Context) error {
+// gauges shows to metrics what all replicas share: the budgets and the authorisation.
+func (p *poller) gauges(all ...*budget.Budget) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		for backoff.Sleep(ctx, 10*time.Second) {
 			for _, b := range all {
 				if st, err := b.State(ctx); err == nil {
 					p.metrics.budget(b.Name(), st)
 				}
+			}
+			if left, err := p.store.authorisedFor(ctx); err == nil {
+				p.metrics.authorised.Set(left.Seconds())
 			}
 		}
 		return nil

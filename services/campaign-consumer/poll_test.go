@@ -153,6 +153,7 @@ func TestThePollHandsOnWhatEventsOwn(t *testing.T) {
 // like: together they keep near its pace, no call is made while it asked for a pause,
 // and pauses cost no campaign an attempt.
 func TestPodsShareThePlatformsPace(t *testing.T) {
+	t.Parallel()
 	const pause = time.Second
 	b := newBench(t, tiktokfake.Options{QPS: 15, RetryAfter: pause}, func(c *Config) {
 		c.APIRate, c.APIRateMax, c.LinkFresh = 40, 40, time.Hour

@@ -37,6 +37,17 @@ func (s store) readToken(ctx context.Context) (token, error) {
 	return t, nil
 }
 
+// authorisedFor is how long the refresh token is good for, 0 if it is not.
+func (s store) authorisedFor(ctx context.Context) (time.Duration, error) {
+	var left int64
+	err := s.db.WithContext(ctx).Raw(`SELECT COALESCE(MAX(IF(state = 'OK', TIMESTAMPDIFF(SECOND, NOW(3), refresh_expires_at), 0)), 0)
+		FROM mq_tiktok_token WHERE app_key = ? AND country = ?`, s.appKey, s.country).Row().Scan(&left)
+	if err != nil {
+		return 0, fmt.Errorf("read how long the TikTok authorisation lasts: %w", err)
+	}
+	return max(0, time.Duration(left)*time.Second), nil
+}
+
 // replaceToken stores a new pair over the old one, and over no other. A retry after an
 // answer that was lost finds its own pair and is content.
 func (s store) replaceToken(ctx context.Context, old token, fresh freshToken) error {

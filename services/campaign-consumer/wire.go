@@ -58,7 +58,7 @@ func wire(cfg *Config, role *string) func(ctx context.Context, p *service.Proces
 		}
 		return t.Start(ctx, task.Service{
 			Process: p, Tables: tables(), Event: event.CampaignProductSync, Group: "campaign_sync",
-			Loops: map[string]func(context.Context) error{"budgets": parts.poller.budgets(parts.budgets...)},
+			Loops: map[string]func(context.Context) error{"gauges": parts.poller.gauges(parts.budgets...)},
 			OpenBus: func() (*eventbus.Bus, error) {
 				return provider.Open(cfg.MQ, cfg.Base.Env, cfg.Base.Country, *zerolog.Ctx(ctx),
 					eventbus.WithRegisterer(p.Registerer()), eventbus.WithDeadLetters(outbox.NewDeadLetterStore(pool)))
