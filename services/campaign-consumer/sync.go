@@ -108,8 +108,12 @@ func (s *syncer) slice(ctx context.Context, r *round, m mode) (truncated string,
 		s.keep(ctx, r, end)
 	}()
 	truncated, err = s.pages(ctx, r, m)
-	if err != nil && ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
-		err = context.Cause(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil &&
+		(errors.Is(err, cause) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		err = errSliceOver
+		if errors.Is(cause, errFenced) {
+			err = cause
+		}
 	}
 	end(nil)
 	<-kept
@@ -191,7 +195,7 @@ func (s *syncer) settle(ctx context.Context, r *round, truncated string, err err
 		return s.later(ctx, r, later.after, nil, wake)
 	case errors.As(err, &busy):
 		return s.later(ctx, r, busy.After, nil, wake)
-	case errors.Is(err, errSliceOver), errors.Is(err, context.Canceled):
+	case errors.Is(err, errSliceOver):
 		return s.later(ctx, r, 0, nil, wake)
 	case errors.Is(err, errReauthorise), errors.Is(err, errNoToken):
 		return s.fail(ctx, r, err)

@@ -25,7 +25,7 @@ func (s *syncer) page(ctx context.Context, r *round, items []product, next *curs
 		return err
 	}
 	if len(entries) == 0 {
-		return s.store.save(writing(ctx), r, s.cfg.Lease, nil, next, s.cfg.LinkInvalidAfter)
+		return s.saveBounded(ctx, r, nil, next)
 	}
 	for len(entries) > 0 {
 		some := entries[:min(len(entries), m.batch)]

@@ -239,3 +239,43 @@ func TestStopGivesTheCampaignBack(t *testing.T) {
 	require.EqualValues(t, 1, b.s.QueryInt(t, "SELECT COUNT(*) FROM outbox_event"))
 	require.EqualValues(t, 50, b.count(t, "share_link IS NOT NULL"), "links of the cut page are kept")
 }
+
+// A campaign that was taken from a worker in the middle of its work ends that work, and
+// a poll that loses its lock gives the campaign back.
+func TestWhoLosesTheCampaignStops(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, tiktokfake.Options{LinkDelay: 30 * time.Millisecond}, func(c *Config) { c.LinkParallel, c.Lease = 1, time.Second })
+	c := tiktokfake.NewCampaign(1, 700)
+	b.fake.Add(c)
+	p := b.pod(t)
+	b.start(t, p, "r1", c.ID)
+	out := make(chan eventbus.Outcome, 1)
+	go func() { out <- p.Handle(t.Context(), c.ID, delivery(t, c.ID, "r1", 1)) }()
+	testenv.Eventually(t, 10*time.Second, "it is at work", func() bool { return strings.HasPrefix(b.round(t, c.ID), "RUNNING") })
+	time.Sleep(200 * time.Millisecond)
+	b.s.Exec(t, "UPDATE mq_campaign_round SET fence = fence + 1, owner = 'another', lease_until = "+now+" + INTERVAL 1 HOUR")
+	select {
+	case got := <-out:
+		require.Equal(t, eventbus.VerdictDone, got.Verdict, "an hour is waited for by a delayed event")
+	case <-time.After(10 * time.Second):
+		t.Fatal("it still works")
+	}
+	require.EqualValues(t, 1, b.s.QueryInt(t, "SELECT COUNT(*) FROM mq_delayed_event"))
+
+	b.s.Exec(t, "UPDATE mq_campaign_round SET lease_until = "+now)
+	lost := make(chan struct{})
+	go func() {
+		defer close(lost)
+		_, _ = p.Poll(t.Context(), everything())
+	}()
+	testenv.Eventually(t, 10*time.Second, "the poll has it", func() bool {
+		return b.s.QueryInt(t, "SELECT COUNT(*) FROM mq_campaign_round WHERE state = 'RUNNING' AND owner <> 'another'") == 1
+	})
+	b.s.Exec(t, "UPDATE mq_lease SET owner = 'another', fence = fence + 1 WHERE name LIKE 'campaign-sync:%'")
+	select {
+	case <-lost:
+	case <-time.After(pollLease):
+		t.Fatal("the poll goes on without its lock")
+	}
+	require.Equal(t, "PENDING", strings.Fields(b.round(t, c.ID))[0])
+}

@@ -160,7 +160,7 @@ func (k *tokenKeeper) refresh(ctx context.Context, old string, wait bool) (token
 			return k.refreshHeld(ctx, old)
 		})
 		switch {
-		case err == nil:
+		case err == nil, errors.Is(err, errTokenChanged):
 			return k.look(ctx)
 		case !errors.Is(err, lease.ErrHeld) || !wait:
 			return token{}, err
