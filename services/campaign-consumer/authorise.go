@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"strings"
 	"time"
@@ -34,8 +35,11 @@ consumers use them within seconds.
 			}
 			line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 			code := strings.TrimSpace(line)
+			if code == "" && (err == nil || errors.Is(err, io.EOF)) {
+				return fmt.Errorf("%w: no code on standard input", service.ErrUsage)
+			}
 			if code == "" {
-				return errors.Join(fmt.Errorf("%w: no code on standard input", service.ErrUsage), err)
+				return fmt.Errorf("read the code: %w", err)
 			}
 			if err := authorise(cmd.Context(), *cfg, code); err != nil {
 				return err
