@@ -5,13 +5,17 @@
 # pkg runs with the race detector: its goroutines are what it would find faults
 # in. The other modules run without it: the end-to-end tests start binaries of
 # the services that are built with -race themselves, and a test binary does not
-# instrument its children.
+# instrument its children. Of pkg, the RocketMQ driver runs without it as well: the
+# client has data races of its own (on the flag that ends it), which would fail any
+# test that stops one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list work)
-raced=$(grep '/seahub-mq/pkg\(/\|$\)' <<<"$packages")
+norace='/seahub-mq/pkg/eventbus/rocketmq$'
+raced=$(grep '/seahub-mq/pkg\(/\|$\)' <<<"$packages" | grep -v "$norace")
 plain=$(grep -v '/seahub-mq/pkg\(/\|$\)' <<<"$packages" || true)
+plain+=$'\n'$(grep "$norace" <<<"$packages")
 
 # A failure in the first does not hide one in the second.
 status=0

@@ -1,6 +1,7 @@
 package rocketmq
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -108,6 +109,41 @@ func TestSendAnswersForEachMessage(t *testing.T) {
 	}
 	if r := d.Send(context.Background(), []driver.Message{{Topic: "beex-id-events", Tag: "A", Key: "k", Body: []byte("{}")}}); !errors.Is(r[0].Err, driver.ErrClosed) {
 		t.Errorf("after Close: %+v", r[0])
+	}
+}
+
+// The client repeats itself while a broker is away, puts whole messages into its lines
+// and ends the process for some of them.
+func TestTheClientsLogIsBoundedAndHoldsNoBody(t *testing.T) {
+	var out bytes.Buffer
+	l := &clientLog{logger: zerolog.New(&out)}
+	fields := map[string]any{"message": "secret-body", "messages": []string{"secret-body"}, "topic": "beex-id-events"}
+	for range 10_000 {
+		l.Warning("pull message from broker error", fields)
+		l.Error("conn error", fields)
+		l.Fatal("the end", fields)
+		l.Info("update offset to broker success", fields)
+		l.Debug("anything", fields)
+	}
+	if n := strings.Count(out.String(), "\n"); n != 1 || strings.Contains(out.String(), "secret-body") {
+		t.Errorf("%d lines: %s", n, out.String())
+	}
+	if !strings.Contains(out.String(), "beex-id-events") {
+		t.Errorf("the line does not name the topic: %s", out.String())
+	}
+}
+
+func TestAHeartbeatIsNotCutShort(t *testing.T) {
+	for age, want := range map[time.Duration]bool{
+		0: false, 900 * time.Millisecond: false, 995 * time.Millisecond: true, 1100 * time.Millisecond: true,
+		2 * time.Second: false, 30*time.Second + 990*time.Millisecond: true, 31*time.Second + 100*time.Millisecond: true, 45 * time.Second: false,
+	} {
+		if got := beatUnderWay(age, true); got != want {
+			t.Errorf("after %s: %v", age, got)
+		}
+	}
+	if beatUnderWay(1100*time.Millisecond, false) {
+		t.Error("a heartbeat that is over is waited for")
 	}
 }
 

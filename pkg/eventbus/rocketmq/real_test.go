@@ -1,0 +1,398 @@
+package rocketmq_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seahub/seahub-mq/pkg/eventbus"
+	"github.com/seahub/seahub-mq/pkg/eventbus/driver"
+	"github.com/seahub/seahub-mq/pkg/eventbus/rocketmq"
+	"github.com/seahub/seahub-mq/pkg/eventbus/rocketmq/remoting"
+	"github.com/seahub/seahub-mq/pkg/testenv"
+)
+
+// subscriber is one Run under way.
+type subscriber struct {
+	stop context.CancelFunc
+	done chan error
+
+	mu        sync.Mutex
+	connected bool
+	trouble   string
+	beats     int
+}
+
+func subscribe(t *testing.T, d *rocketmq.Driver, topic, group string, tags []string, handle driver.Handle) *subscriber {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &subscriber{stop: cancel, done: make(chan error, 1)}
+	sub := driver.Subscription{
+		Topic: topic, Group: group, Tags: tags, Concurrency: 4, HandlerTimeout: 10 * time.Second, DrainTimeout: 5 * time.Second,
+		MinRetry: time.Second, MaxRetry: time.Second,
+		Beat: func() { s.mu.Lock(); s.beats++; s.mu.Unlock() },
+		Connected: func(ok bool, err error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.connected = ok
+			if err != nil {
+				s.trouble = err.Error()
+			}
+		},
+	}
+	go func() { s.done <- d.Run(ctx, sub, handle) }()
+	t.Cleanup(func() { s.end(t) })
+	return s
+}
+
+func (s *subscriber) end(t *testing.T) {
+	s.stop()
+	select {
+	case err := <-s.done:
+		s.done <- err
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		t.Error("Run did not return")
+	}
+}
+
+func (s *subscriber) state() (connected bool, trouble string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connected, s.trouble
+}
+
+func done(context.Context, driver.Delivery) driver.Outcome {
+	return driver.Outcome{Verdict: driver.Done}
+}
+
+// The client starts without an error whatever is wrong; the driver says what it is, and
+// goes on by itself once it is put right.
+func TestAStartSaysWhatIsWrong(t *testing.T) {
+	c := testenv.RocketMQ(t)
+	r := newRoom(t, c)
+	group := eventbus.Group(r.country, "push_dispatch")
+	r.group(t, group)
+	good := r.quick(c.Addr())
+	with := func(change func(*rocketmq.Config)) rocketmq.Config {
+		cfg := good
+		change(&cfg)
+		return cfg
+	}
+	account := func(a remoting.Account) func(*rocketmq.Config) {
+		return func(c *rocketmq.Config) { c.AccessKey, c.SecretKey = a.AccessKey, a.SecretKey }
+	}
+	other := &room{cluster: c, country: country(t)}
+	subscribe(t, r.driver(t, good), r.topic(), group, []string{"KIT_A"}, done)
+	cases := map[string]struct {
+		cfg          rocketmq.Config
+		topic, group string
+		tags         []string
+		want         []string
+	}{
+		"name server":         {cfg: with(func(c *rocketmq.Config) { c.NameServers = []string{"127.0.0.1:1"} }), want: []string{"cannot be reached", "SEAHUB_ROCKETMQ_NAME_SERVERS", "127.0.0.1:1"}},
+		"topic":               {cfg: good, topic: other.topic(), want: []string{other.topic(), "does not exist", "relay topics", "SEAHUB_ROCKETMQ_NAMESPACE"}},
+		"group":               {cfg: good, group: "GID_nobody", want: []string{"consumer group GID_nobody does not exist", "relay topics"}},
+		"secret key":          {cfg: with(func(c *rocketmq.Config) { c.SecretKey = "of another" }), want: []string{"does not accept the key", "SEAHUB_ROCKETMQ_SECRET_KEY"}},
+		"access key":          {cfg: with(func(c *rocketmq.Config) { c.AccessKey = "nobody" }), want: []string{"does not accept the key", "SEAHUB_ROCKETMQ_ACCESS_KEY"}},
+		"no key":              {cfg: with(account(remoting.Account{})), want: []string{"does not accept the key"}},
+		"permission":          {cfg: with(account(c.Stranger)), want: []string{"has no permission", group}},
+		"namespace":           {cfg: with(func(c *rocketmq.Config) { c.Namespace = "MQ_INST_1" }), want: []string{"wrong namespace", "SEAHUB_ROCKETMQ_NAMESPACE"}},
+		"second subscription": {cfg: good, tags: []string{"KIT_B"}, want: []string{"another subscription", "KIT_A", "KIT_B", "a group of its own"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			home, topic, g, tags := r, r.topic(), group, []string{"KIT_A"}
+			if tc.topic != "" {
+				home, topic = other, tc.topic
+			}
+			if tc.group != "" {
+				g = tc.group
+			}
+			if tc.tags != nil {
+				tags = tc.tags
+			}
+			if name == "second subscription" { // the first one is at work
+				testenv.Eventually(t, time.Minute, "the group has a member", func() bool {
+					m, err := c.Client(t).Members(t.Context(), topic, g)
+					return err == nil && len(m) > 0
+				})
+			}
+			began := time.Now()
+			s := subscribe(t, home.driver(t, tc.cfg), topic, g, tags, done)
+			said := ""
+			testenv.Eventually(t, 30*time.Second, "it says what is wrong", func() bool {
+				_, said = s.state()
+				return said != ""
+			})
+			t.Logf("after %s: %s", time.Since(began).Round(time.Millisecond), said)
+			for _, want := range tc.want {
+				require.Contains(t, said, want)
+			}
+			require.NotContains(t, said, tc.cfg.SecretKey+"!")
+			connected, _ := s.state()
+			require.False(t, connected)
+			s.end(t)
+			require.Positive(t, s.beats)
+		})
+	}
+}
+
+// A topic that was deleted and made again is served by the members that were there.
+func TestATopicThatIsMadeAgainIsServed(t *testing.T) {
+	t.Parallel()
+	c := testenv.RocketMQ(t)
+	r := newRoom(t, c)
+	group := eventbus.Group(r.country, "push_dispatch")
+	d := r.driver(t, r.quick(c.Addr()))
+	require.NoError(t, d.Ensure(t.Context(), r.topic(), []string{group}))
+	require.NoError(t, d.Ensure(t.Context(), r.topic(), []string{group}), "repeating it changes nothing")
+	route, err := c.Client(t).Route(t.Context(), r.topic())
+	require.NoError(t, err)
+	require.Len(t, route, queues, "what exists keeps its number of queues")
+	var got atomic.Int32
+	s := subscribe(t, d, r.topic(), group, nil, func(ctx context.Context, del driver.Delivery) driver.Outcome {
+		got.Add(1)
+		return done(ctx, del)
+	})
+	testenv.Eventually(t, time.Minute, "it is served", func() bool { ok, _ := s.state(); return ok })
+	c.AdminTool(t, "deleteTopic", "-n", c.Addr(), "-c", "testenv", "-t", r.topic())
+	testenv.Eventually(t, time.Minute, "it says that the topic is gone", func() bool {
+		ok, why := s.state()
+		return !ok && strings.Contains(why, "does not exist")
+	})
+	msg := []driver.Message{{Topic: r.topic(), Tag: "KIT_A", Key: "again", Body: []byte("{}")}}
+	require.NotEqual(t, driver.Refused, d.Send(t.Context(), msg)[0].Status, "a missing topic is an outage, no fault of the event")
+	c.MakeTopic(t, r.topic(), queues)
+	testenv.Eventually(t, 2*time.Minute, "an event is delivered again", func() bool {
+		_ = d.Send(t.Context(), msg)
+		time.Sleep(200 * time.Millisecond)
+		return got.Load() > 0
+	})
+}
+
+// The accounts of least rights are enough for what each side does.
+func TestLeastRights(t *testing.T) {
+	t.Parallel()
+	c := testenv.RocketMQ(t)
+	r := newRoom(t, c)
+	group := eventbus.Group(r.country, "push_dispatch")
+	r.group(t, group)
+	as := func(a remoting.Account) *rocketmq.Driver {
+		cfg := r.quick(c.Addr())
+		cfg.AccessKey, cfg.SecretKey = a.AccessKey, a.SecretKey
+		return r.driver(t, cfg)
+	}
+	msg := []driver.Message{{Topic: r.topic(), Tag: "KIT_A", Key: "k", Body: []byte("{}")}}
+	got := make(chan struct{}, 8)
+	consumer := as(c.Consumer)
+	subscribe(t, consumer, r.topic(), group, nil, func(context.Context, driver.Delivery) driver.Outcome {
+		got <- struct{}{}
+		return driver.Outcome{Verdict: driver.Done}
+	})
+	res := as(c.Publisher).Send(t.Context(), msg)[0]
+	require.Equal(t, driver.Confirmed, res.Status, "%v", res.Err)
+	select {
+	case <-got:
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was delivered")
+	}
+	res = consumer.Send(t.Context(), msg)[0]
+	require.Equal(t, driver.Unavailable, res.Status)
+	require.ErrorContains(t, res.Err, "SEAHUB_ROCKETMQ_ACCESS_KEY")
+	require.NotContains(t, res.Err.Error(), c.Consumer.AccessKey, "errors hold no keys")
+	require.Error(t, consumer.Ensure(t.Context(), "beex-"+r.country+"-new", nil))
+}
+
+// While members of a group and several publishers are at work the broker is killed and
+// started again, and the name server is away for a while. Nothing that was confirmed is
+// missing afterwards. Prints how long it took to recover.
+func TestOutagesUnderLoadLoseNothing(t *testing.T) {
+	t.Parallel()
+	away := 5 * time.Second
+	if os.Getenv("SEAHUB_SOAK") != "" {
+		away = time.Minute
+	}
+	c := testenv.PrivateRocketMQ(t)
+	r := newRoom(t, c)
+	group := eventbus.Group(r.country, "push_dispatch")
+	r.group(t, group)
+	var mu sync.Mutex
+	got, confirmed := map[string]int{}, map[string]bool{}
+	var newest atomic.Int64
+	for range 3 {
+		subscribe(t, r.driver(t, r.quick(c.Addr())), r.topic(), group, nil, func(_ context.Context, d driver.Delivery) driver.Outcome {
+			mu.Lock()
+			got[d.Key]++
+			mu.Unlock()
+			newest.Store(time.Now().UnixNano())
+			return driver.Outcome{Verdict: driver.Done}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var publishers sync.WaitGroup
+	var lastConfirm atomic.Int64
+	for p := range 3 {
+		d := r.driver(t, r.quick(c.Addr()))
+		publishers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				var msgs []driver.Message
+				for i := range 4 {
+					msgs = append(msgs, driver.Message{Topic: r.topic(), Tag: "KIT_A", Key: fmt.Sprintf("p%d-%d-%d", p, n, i), Body: []byte("{}")})
+				}
+				call, end := context.WithTimeout(ctx, 2*time.Second)
+				for i, res := range d.Send(call, msgs) {
+					if res.Status == driver.Confirmed {
+						lastConfirm.Store(time.Now().UnixNano())
+						mu.Lock()
+						confirmed[msgs[i].Key] = true
+						mu.Unlock()
+					}
+				}
+				end()
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
+	flows := func(what string) {
+		t.Helper()
+		from := time.Now()
+		testenv.Eventually(t, 2*time.Minute, what+": sends are confirmed", func() bool { return lastConfirm.Load() > from.UnixNano() })
+		sent := time.Since(from)
+		testenv.Eventually(t, 2*time.Minute, what+": events are delivered", func() bool { return newest.Load() > from.UnixNano() })
+		t.Logf("%s: confirmed again after %s, delivered again after %s", what, sent.Round(time.Millisecond), time.Since(from).Round(time.Millisecond))
+	}
+	flows("start")
+	require.NoError(t, c.Broker.Kill())
+	time.Sleep(time.Second)
+	require.NoError(t, c.Broker.Start(t.Context()))
+	flows("broker killed")
+	require.NoError(t, c.NameServer.Stop(t.Context()))
+	time.Sleep(away)
+	flows("name server away")
+	require.NoError(t, c.NameServer.Start(t.Context()))
+	flows("name server back")
+	cancel()
+	publishers.Wait()
+	testenv.Eventually(t, 2*time.Minute, "all that was confirmed is delivered", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for key := range confirmed {
+			if got[key] == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	repeats := 0
+	for _, n := range got {
+		repeats += n - 1
+	}
+	t.Logf("%d confirmed, %d delivered, %d of them again", len(confirmed), len(got), repeats)
+}
+
+// A polite stop: no attempt is spent, a running callback is not cut, and the sibling has
+// the rest soon after the stop.
+func TestASiblingHasTheShareSoonAfterAStop(t *testing.T) {
+	t.Parallel()
+	c := testenv.RocketMQ(t)
+	r := newRoom(t, c)
+	group := eventbus.Group(r.country, "push_dispatch")
+	r.group(t, group)
+	leaver, stayer := r.driver(t, r.quick(c.Addr())), r.driver(t, r.quick(c.Addr()))
+	var msgs []driver.Message
+	for i := range 40 {
+		msgs = append(msgs, driver.Message{Topic: r.topic(), Tag: "KIT_A", Key: fmt.Sprintf("k%d", i), Body: []byte("{}")})
+	}
+	for _, res := range leaver.Send(t.Context(), msgs) {
+		require.Equal(t, driver.Confirmed, res.Status, "%v", res.Err)
+	}
+	var mu sync.Mutex
+	seen := map[string]int{}
+	var cut, stopped atomic.Bool
+	note := func(d driver.Delivery) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[d.Key]++
+		if d.Attempt != 1 {
+			t.Errorf("%s came as attempt %d", d.Key, d.Attempt)
+		}
+	}
+	busy := make(chan struct{}, 100)
+	first := subscribe(t, leaver, r.topic(), group, nil, func(ctx context.Context, d driver.Delivery) driver.Outcome {
+		busy <- struct{}{}
+		time.Sleep(1500 * time.Millisecond)
+		cut.Store(cut.Load() || ctx.Err() != nil)
+		note(d)
+		return driver.Outcome{Verdict: driver.Done}
+	})
+	<-busy
+	second := subscribe(t, stayer, r.topic(), group, nil, func(_ context.Context, d driver.Delivery) driver.Outcome {
+		note(d)
+		return driver.Outcome{Verdict: driver.Done}
+	})
+	testenv.Eventually(t, time.Minute, "the sibling is there", func() bool { ok, _ := second.state(); return ok })
+	first.end(t)
+	stopped.Store(true)
+	from := time.Now()
+	testenv.Eventually(t, time.Minute, "all are done", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(seen) == len(msgs)
+	})
+	took := time.Since(from)
+	t.Logf("the sibling had done the rest %s after the stop", took.Round(time.Millisecond))
+	require.Less(t, took, 3*2*time.Second, "three times what is promised")
+	require.False(t, cut.Load(), "a running callback was cut before the drain time")
+}
+
+// A callback that takes longer than the client's own limit: others go on, and nothing
+// is stuck after it. package eventbus gives handlers up long before.
+func TestACallbackBeyondTheClientsLimit(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("SEAHUB_SOAK") == "" {
+		t.Skip("takes three minutes: in make soak")
+	}
+	c := testenv.RocketMQ(t)
+	r := newRoom(t, c)
+	group := eventbus.Group(r.country, "push_dispatch")
+	r.group(t, group)
+	cfg := r.quick(c.Addr())
+	cfg.ConsumeTimeout = time.Minute
+	d := r.driver(t, cfg)
+	var others, slow atomic.Int32
+	subscribe(t, d, r.topic(), group, nil, func(_ context.Context, del driver.Delivery) driver.Outcome {
+		if del.Tag == "KIT_B" {
+			if slow.Add(1) == 1 {
+				time.Sleep(150 * time.Second)
+			}
+		} else {
+			others.Add(1)
+		}
+		return driver.Outcome{Verdict: driver.Done}
+	})
+	send := func(tag string, n int) {
+		for i := range n {
+			res := d.Send(t.Context(), []driver.Message{{Topic: r.topic(), Tag: tag, Key: fmt.Sprint(tag, i), Body: []byte("{}")}})
+			require.Equal(t, driver.Confirmed, res[0].Status, "%v", res[0].Err)
+		}
+	}
+	send("KIT_B", 1)
+	send("KIT_A", 50)
+	testenv.Eventually(t, time.Minute, "others go on", func() bool { return others.Load() >= 50 })
+	testenv.Eventually(t, 5*time.Minute, "nothing is left", func() bool {
+		g, err := d.Group(t.Context(), r.topic(), group)
+		return err == nil && g.Backlog.Known && g.Backlog.N == 0
+	})
+	send("KIT_A", 10)
+	testenv.Eventually(t, time.Minute, "it still delivers", func() bool { return others.Load() >= 60 })
+}
