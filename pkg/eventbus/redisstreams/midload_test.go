@@ -326,7 +326,7 @@ func TestMemoryThatIsUsedUpComesBackByConsuming(t *testing.T) {
 	if err := fill.Ensure(t.Context(), r.topic(), []string{group}); err != nil {
 		t.Fatal(err)
 	}
-	r.publish(t, fill, 20_000, "FILL")
+	r.publish(t, fill, 5_000, "FILL")
 	info, err := c.Info(t.Context(), "memory").Result()
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +338,7 @@ func TestMemoryThatIsUsedUpComesBackByConsuming(t *testing.T) {
 		}
 	}
 	// Just below what is in use, and well above what is left when the stream is empty.
-	if err := c.ConfigSet(t.Context(), "maxmemory", fmt.Sprint(used-100_000)).Err(); err != nil {
+	if err := c.ConfigSet(t.Context(), "maxmemory", fmt.Sprint(used-50_000)).Err(); err != nil {
 		t.Fatal(err)
 	}
 	one := eventbus.Message{Topic: r.topic(), Tag: "A", Key: "refused", Body: []byte("{}")}
