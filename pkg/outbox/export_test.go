@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -30,5 +31,33 @@ func ClaimSQL(backlog time.Time) map[string][]any {
 		statements["claim "+where.name] = append([]any{claimColumns + pending + where.where + " ORDER BY created_at, id LIMIT 500"}, where.args...)
 		statements["probe "+where.name] = append([]any{"SELECT 1" + pending + where.where + " LIMIT 1"}, where.args...)
 	}
+	return statements
+}
+
+// AllSQL adds the statements of the operator and of the purge. What a status counts is
+// bounded by its cap, here 1000.
+func AllSQL(backlog time.Time) map[string][]any {
+	statements := ClaimSQL(backlog)
+	in, ids := inList([]string{"obenew1", "obenew2", "obenew3"})
+	statements["mark"] = append([]any{"UPDATE outbox_event SET status = 'PUBLISHED', published_at = NOW(3) WHERE id IN (" + in + ") AND status = 'PENDING'"}, ids...)
+	for name, query := range map[string]string{
+		"status published": sqlPublishedLastMinute, "status pending": sqlPending, "status backed off": sqlBackedOff, "status failed": sqlFailed,
+	} {
+		// Their inner SELECT is what reads the table.
+		inner := query[strings.Index(query, "(SELECT")+1 : strings.LastIndex(query, ") t")]
+		statements[name] = []any{inner, 1000}
+	}
+	statements["status oldest published"] = []any{sqlOldestPublished}
+	for _, status := range []string{StatusPending, StatusPublished} {
+		f := Filter{Status: status, From: backlog.Add(-time.Hour)}
+		where, args := f.where()
+		statements["operator "+status] = append([]any{"SELECT id FROM outbox_event FORCE INDEX (idx_status_created) WHERE " + where +
+			" AND created_at >= ? AND (created_at > ? OR id > ?) ORDER BY created_at, id LIMIT 200"}, append(args, backlog, backlog, "obe")...)
+	}
+	statements["purge"] = []any{`SELECT CAST(created_at AS CHAR), id FROM outbox_event FORCE INDEX (idx_status_created)
+		WHERE status = 'PUBLISHED' AND created_at < NOW(3) - INTERVAL ? MICROSECOND
+			AND created_at >= ? AND (created_at > ? OR id > ?)
+			AND COALESCE(published_at, created_at) < NOW(3) - INTERVAL ? MICROSECOND
+		ORDER BY created_at, id LIMIT 500`, time.Hour.Microseconds(), "1000-01-01", "1000-01-01", "", 0}
 	return statements
 }
