@@ -36,7 +36,9 @@
 // Only rows that the broker confirmed are marked. The row locks span the publish: at
 // READ COMMITTED they make no INSERT wait, and they are what keeps a second relay off
 // these rows. A crash anywhere before COMMIT leaves the rows PENDING: the next pass
-// sends them again, at most one batch, with the same event_ids.
+// sends them again, at most one batch, with the same event_ids. While a backlog is worked
+// off, the next batch is claimed on a second connection during the publish; it is sent
+// after the COMMIT of the one before, so the bound stays one batch.
 //
 // # Who works
 //
@@ -61,7 +63,8 @@
 //   - the tail, the last seconds before NOW, every 1 to 3 ms while events arrive and up
 //     to every 100 ms when none do, by a plain SELECT without a transaction;
 //   - the whole queue, by a sweep without bounds: every second while it finds rows, every
-//     five otherwise, and never more than a fifth of the time. It finds what appears
+//     five otherwise, and never more than a fifth of the time (a twentieth beside a
+//     backlog). It finds what appears
 //     further down: committed late, requeued, backed off, written by a clock that is
 //     behind;
 //   - a backlog, when a sweep comes back full: by a window with both bounds that moves
@@ -81,6 +84,9 @@
 //     10 s: the fault is the event's. retry_count + 1, available_at by back-off with
 //     jitter, FAILED after the configured attempts.
 //   - Failed while the broker confirmed nothing: counts as an outage.
+//   - Without an answer, alone in its batch, after every larger batch with it had none
+//     while what stands behind it was confirmed each time: the fault is the event's, too
+//     (suspect.go).
 //
 // FAILED rows wait for a person. Nothing but a person ever discards an event.
 package outbox
