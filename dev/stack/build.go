@@ -12,7 +12,7 @@ import (
 
 // Services are the deployables of the project, as folders of services/.
 func Services() []string {
-	return []string{"relay", "push-consumer", "coupon-consumer", "campaign-consumer"}
+	return []string{"relay", "push-consumer", "coupon-consumer", "campaign-consumer", "ops-consumer"}
 }
 
 // Root finds the checkout that holds the working directory: the folder with go.work.
