@@ -26,6 +26,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -39,7 +40,7 @@ import (
 
 // Config is how to reach the database and how to speak to it.
 type Config struct {
-	DSN         string        `env:"SEAHUB_DB_DSN" key:"seahub.db.dsn" required:"true" secret:"true" help:"user:password@tcp(host:port)/schema; no parameters, they are set by the service"`
+	DSN         string        `env:"SEAHUB_DB_DSN" key:"seahub.db.dsn" required:"true" secret:"true" help:"user:password@tcp(host:port)/schema; of parameters only tls is taken, the service sets the others"`
 	TimeZone    string        `env:"SEAHUB_DB_TIME_ZONE" envDefault:"+00:00" key:"seahub.db.time-zone" help:"session time zone in which the app writes DATETIME columns, as an offset"`
 	MaxOpen     int           `env:"SEAHUB_DB_MAX_OPEN" envDefault:"16" key:"seahub.db.max-open" min:"4" max:"1000" help:"most connections of the main pool"`
 	DialTimeout time.Duration `env:"SEAHUB_DB_DIAL_TIMEOUT" envDefault:"5s" key:"seahub.db.dial-timeout" min:"100ms" max:"1m" help:"longest wait for a new connection"`
@@ -81,6 +82,9 @@ func (c Config) driverConfig() (*mysql.Config, error) {
 	if cfg.DBName == "" {
 		return nil, errors.New("names no schema: add /schema at its end")
 	}
+	if err := checkParameters(c.DSN); err != nil {
+		return nil, err
+	}
 	if cfg.Loc, err = zone(c.TimeZone); err != nil {
 		return nil, err
 	}
@@ -91,6 +95,18 @@ func (c Config) driverConfig() (*mysql.Config, error) {
 	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = c.DialTimeout, c.IOTimeout, c.IOTimeout
 	cfg.Logger = quiet{}
 	return cfg, nil
+}
+
+// checkParameters refuses what would change the sessions that every room relies on.
+// tls is about the way there and stays the operator's.
+func checkParameters(dsn string) error {
+	_, query, _ := strings.Cut(dsn[strings.LastIndexByte(dsn, '/'):], "?")
+	for parameter := range strings.SplitSeq(query, "&") {
+		if name, _, _ := strings.Cut(parameter, "="); name != "" && name != "tls" {
+			return fmt.Errorf("parameter %q is not taken, the service sets its own: remove it (tls is allowed)", name)
+		}
+	}
+	return nil
 }
 
 // quiet drops the driver's own lines: each of them repeats an error that a caller gets.

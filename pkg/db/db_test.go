@@ -178,5 +178,7 @@ func TestConfigErrorsNameTheKeyAndHideThePassword(t *testing.T) {
 	require.NotContains(t, err.Error(), "hunter2")
 	require.NotContains(t, db.Config{DSN: "root@tcp(127.0.0.1:3306)/app", TimeZone: "WIB"}.Validate().Error(), "SEAHUB_DB_DSN")
 	require.ErrorContains(t, db.Config{DSN: "root@tcp(127.0.0.1:3306)/", TimeZone: "+00:00"}.Validate(), "names no schema")
+	require.ErrorContains(t, db.Config{DSN: "root@tcp(127.0.0.1:3306)/app?parseTime=true", TimeZone: "+00:00"}.Validate(), `parameter "parseTime" is not taken`)
+	require.NoError(t, db.Config{DSN: "root:a?b/c@tcp(127.0.0.1:3306)/app?tls=skip-verify", TimeZone: "+00:00"}.Validate())
 	require.NoError(t, db.Config{DSN: "root@tcp(127.0.0.1:3306)/app", TimeZone: "-03:30"}.Validate())
 }

@@ -206,15 +206,17 @@ func (t *Task) eventOnly(rowID string, createdAt time.Time) bool {
 }
 
 // Ready is for /readyz: a task that works in a lesser way says how, and stays ready.
+// Flags that cannot be read mean that the database is away, and without it neither the
+// poll nor the event path does anything.
 func (t *Task) Ready() (ok bool, reason string) {
 	state := t.spec.Flags.Get(t.spec.Name)
 	switch {
+	case state.Age() > flags.MaxAge:
+		return false, fmt.Sprintf("the database has not answered for %s: neither the poll nor the event path can work", state.Age().Round(time.Second))
 	case state.Enabled && !t.spec.BusConfigured:
 		return true, "flag is on but no event bus is configured: the poll runs as if it were off"
 	case t.fallback.Load() != nil:
 		return true, "fallback: the poll works on overdue rows: " + *t.fallback.Load()
-	case state.Source != flags.SourceEnvOff && state.Age() > flags.MaxAge:
-		return true, fmt.Sprintf("flags were last read %s ago, the last values are in use", state.Age().Round(time.Second))
 	}
 	return true, ""
 }

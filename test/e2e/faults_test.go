@@ -218,3 +218,20 @@ const appTable = `CREATE TABLE outbox_event (
   UNIQUE KEY uk_event_id (event_id),
   KEY idx_status_created (status, created_at)
 )`
+
+func TestADatabaseThatIsAwayMakesAServiceUnreadyNotDead(t *testing.T) {
+	w := newWorld(t)
+	all := w.consumer("all-1", "all")
+	require.NoError(t, all.AwaitReady(t.Context()))
+	require.NoError(t, w.MariaDB.Kill())
+	testenv.Eventually(t, soon, "/readyz is 503 and names the database", func() bool {
+		status, body, err := all.Get(t.Context(), "/readyz")
+		return err == nil && status == 503 && containsAny(body, "database")
+	})
+	status, body, err := all.Get(t.Context(), "/livez")
+	require.NoError(t, err)
+	require.Equal(t, 200, status, body)
+	require.NoError(t, w.MariaDB.Restart(t.Context()))
+	require.NoError(t, all.AwaitReady(t.Context()))
+	w.awaitSent(soon, w.pushes(3)...)
+}
