@@ -45,6 +45,8 @@ func newGuard(b *Bus, sub Subscription, h Handler, st *state) *guard {
 
 // handle is what a driver calls for each delivery.
 func (g *guard) handle(ctx context.Context, d Delivery) Outcome {
+	// A finished event is a debug line; unless somebody wants it, no logger is made.
+	quiet := zerolog.Ctx(ctx).GetLevel() > zerolog.DebugLevel
 	ctx = event.WithLogFields(ctx, event.LogFields{
 		EventID:   d.Key,
 		TraceID:   event.TraceID(d.Headers[event.HeaderTraceparent]),
@@ -67,7 +69,9 @@ func (g *guard) handle(ctx context.Context, d Delivery) Outcome {
 		// Two machines' clocks meet here: a negative difference is only their skew.
 		m.endToEnd.WithLabelValues(g.sub.Group, tag).Observe(max(0, time.Since(created)).Seconds())
 	}
-	g.log(ctx, d, out)
+	if !quiet || out.Verdict != driver.Done {
+		g.log(ctx, d, out)
+	}
 	return out
 }
 
