@@ -25,6 +25,7 @@ const heartbeatLimit = 2 * time.Minute
 // wire joins the rooms; nothing here dials.
 func wire(cfg *Config) func(ctx context.Context, p *service.Process) error {
 	return func(ctx context.Context, p *service.Process) error {
+		giveMemory(cfg.Relay.BatchBytes)
 		bus, err := openBus(ctx, cfg, eventbus.WithRegisterer(p.Registerer()))
 		if errors.Is(err, provider.ErrNotConfigured) {
 			return idle(ctx, cfg, p, err)
