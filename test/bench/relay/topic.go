@@ -19,6 +19,12 @@ type topic interface {
 	configure(env map[string]string)
 	// config is the same for a bus of this process.
 	config() provider.Config
+	stored
+	broker
+}
+
+// stored is what the topic holds.
+type stored interface {
 	reset(ctx context.Context) error
 	count(ctx context.Context) (int, error)
 	// each calls f with the key of every stored message.
@@ -26,6 +32,10 @@ type topic interface {
 	// follow calls f for every message from now on, as soon as it can be read, until
 	// ctx ends; it outlives outages of the broker. ready is closed when it listens.
 	follow(ctx context.Context, ready chan<- struct{}, f func(key string, at time.Time)) error
+}
+
+// broker is the server behind it.
+type broker interface {
 	stop(ctx context.Context) error
 	start(ctx context.Context) error
 	close()
