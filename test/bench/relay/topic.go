@@ -19,12 +19,12 @@ type topic interface {
 	configure(env map[string]string)
 	// config is the same for a bus of this process.
 	config() provider.Config
-	stored
+	contents
 	broker
 }
 
-// stored is what the topic holds.
-type stored interface {
+// contents is what the topic holds.
+type contents interface {
 	reset(ctx context.Context) error
 	count(ctx context.Context) (int, error)
 	// each calls f with the key of every stored message.
