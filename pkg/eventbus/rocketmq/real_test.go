@@ -2,6 +2,7 @@ package rocketmq_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -163,7 +164,13 @@ func TestATopicThatIsMadeAgainIsServed(t *testing.T) {
 		return done(ctx, del)
 	})
 	testenv.Eventually(t, time.Minute, "it is served", func() bool { ok, _ := s.state(); return ok })
-	c.AdminTool(t, "deleteTopic", "-n", c.Addr(), "-c", "testenv", "-t", r.topic())
+	client := c.Client(t)
+	testenv.Eventually(t, 2*time.Minute, "the topic is deleted", func() bool {
+		// A broker that registers at this moment brings it back: then once more.
+		c.AdminTool(t, "deleteTopic", "-n", c.Addr(), "-c", "testenv", "-t", r.topic())
+		_, err := client.Route(t.Context(), r.topic())
+		return errors.Is(err, remoting.ErrTopicMissing)
+	})
 	testenv.Eventually(t, time.Minute, "it says that the topic is gone", func() bool {
 		ok, why := s.state()
 		return !ok && strings.Contains(why, "does not exist")

@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seahub/seahub-mq/dev/stack"
+	"github.com/seahub/seahub-mq/pkg/testenv"
+)
+
+// TestPushOnRocketMQ is the push faults on the production broker, small and in a row on
+// one system, since a broker takes seconds to start.
+func TestPushOnRocketMQ(t *testing.T) {
+	w := newWorld(t, func(o *stack.Options) { o.Provider = stack.RocketMQ })
+	w.flagSince()
+	relay := w.relay("relay-1")
+	victim := w.consumer("consume-1", "consume", "SEAHUB_FCM_TIMEOUT", "1400ms")
+	id := w.holding()
+	require.NoError(t, victim.Kill()) // in the middle of a send
+	w.consumer("consume-2", "consume")
+	w.awaitSent(pushLease+3*soon, id)
+
+	outage := func(name string, begin, end func() error) {
+		before := w.pushes(20)
+		require.NoError(t, begin(), name)
+		during := w.pushes(50)
+		time.Sleep(4 * time.Second)
+		status, body, err := relay.Get(t.Context(), "/livez")
+		require.NoError(t, err)
+		require.Equal(t, 200, status, "%s: %s", name, body)
+		require.NoError(t, end(), name)
+		after := w.pushes(20)
+		w.published(3 * soon)
+		for _, ids := range [][]string{before, during, after} {
+			w.awaitSent(3*soon, ids...)
+		}
+		require.Zero(t, w.count("SELECT COUNT(*) FROM outbox_event WHERE status = 'FAILED' OR retry_count > 0"), name)
+	}
+	outage("the broker is killed", w.RocketMQ.Broker.Kill, func() error { return w.RocketMQ.Broker.Start(t.Context()) })
+	outage("the name server is stopped", w.RocketMQ.NameServer.Kill, func() error { return w.RocketMQ.NameServer.Start(t.Context()) })
+	for _, sent := range w.all() {
+		if sent != id {
+			require.Len(t, w.FCM.Accepted(sent), 1, "push %s", sent)
+		}
+	}
+	require.Zero(t, w.fallbackRuns(), "nobody polls: the event path did it")
+
+	// What a consumer lacks is in its readiness, while the poll of its service goes on.
+	poll := w.consumer("poll-1", "all", "SEAHUB_ROCKETMQ_SECRET_KEY", "of another")
+	testenv.Eventually(t, soon, "the reason names the key", func() bool {
+		return strings.Contains(w.readyReason(poll), "SEAHUB_ROCKETMQ_SECRET_KEY")
+	})
+}
