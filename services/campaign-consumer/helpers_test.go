@@ -39,9 +39,9 @@ func testConfig(fake *tiktokfake.Server) Config {
 	return Config{
 		Base:   service.Base{Env: "id-test", Country: "id"},
 		AppKey: fake.AppKey(), AppSecret: fake.AppSecret(), Endpoint: fake.URL(), AuthEndpoint: fake.URL(),
-		APITimeout: time.Second, APIRate: 5000, APIRateMax: 5000, CampaignType: "MY_CAMPAIGNS", CampaignStatus: "ONGOING",
+		APITimeout: 5 * time.Second, APIRate: 5000, APIRateMax: 5000, CampaignType: "MY_CAMPAIGNS", CampaignStatus: "ONGOING",
 		LinkHosts: []string{tiktokfake.LinkHost}, LinkTargets: []string{"www.tiktok.com", tiktokfake.LinkHost},
-		LinkTimeout: 500 * time.Millisecond, LinkRate: 10_000, LinkParallel: 16, LinkInvalidAfter: 2, LinkTestAddress: fake.Addr(),
+		LinkTimeout: 5 * time.Second, LinkRate: 10_000, LinkParallel: 16, LinkInvalidAfter: 2, LinkTestAddress: fake.Addr(),
 		Every: time.Hour, PollEvery: 50 * time.Millisecond, OverdueBy: time.Second, Lease: 10 * time.Second, Slice: 5 * time.Second,
 		MaxFailures: 3, RetryBase: 20 * time.Millisecond, RetryMax: time.Second, GoneAfter: 2, PageSize: 50,
 	}
@@ -80,7 +80,7 @@ func (b *bench) authorise(t *testing.T, tokens tiktokfake.Tokens) {
 
 func (b *bench) open(t *testing.T) (*gorm.DB, *sql.DB) {
 	t.Helper()
-	gdb, err := db.Open(b.cfg.DB)
+	gdb, err := db.Open(b.cfg.DB, sessions(b.cfg))
 	require.NoError(t, err)
 	pool, err := db.Pool(gdb)
 	require.NoError(t, err)

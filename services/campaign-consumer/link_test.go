@@ -110,7 +110,7 @@ func TestVerdicts(t *testing.T) {
 	unfit := []tiktokfake.LinkKind{
 		tiktokfake.LinkLookalike, tiktokfake.LinkPlain, tiktokfake.LinkUserinfo, tiktokfake.LinkPort, tiktokfake.LinkFile,
 	}
-	b := newBench(t, tiktokfake.Options{})
+	b := newBench(t, tiktokfake.Options{}, func(c *Config) { c.LinkTimeout = time.Second })
 	c := tiktokfake.NewCampaign(1, len(tests)+len(unfit))
 	b.fake.Add(c)
 	p := b.pod(t)
@@ -129,7 +129,7 @@ func TestVerdicts(t *testing.T) {
 		b.start(t, p, round, c.ID)
 		began := time.Now()
 		finish(t, p, c.ID, round)
-		require.Less(t, time.Since(began), 5*time.Second)
+		require.Less(t, time.Since(began), 10*time.Second)
 		for id, kind := range byID {
 			want := statusUnknown
 			switch {

@@ -147,7 +147,10 @@ func TestBothPathsEndInTheSameTable(t *testing.T) {
 	t.Run("serial", func(t *testing.T) { run(t, 0, false) })
 	t.Run("events", func(t *testing.T) { run(t, 1, true) })
 	require.Len(t, rows[0], products)
-	require.Equal(t, rows[0], rows[1])
+	require.Len(t, rows[1], products)
+	for i, row := range rows[0] {
+		require.Equal(t, row, rows[1][i])
+	}
 	for name, n := range requests[1] {
 		require.LessOrEqual(t, n, requests[0][name], name)
 	}

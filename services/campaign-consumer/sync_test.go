@@ -279,3 +279,26 @@ func TestWhoLosesTheCampaignStops(t *testing.T) {
 	}
 	require.Equal(t, "PENDING", strings.Fields(b.round(t, c.ID))[0])
 }
+
+// A process that freezes in the middle of a write holds the row's lock, though not for
+// longer than its lease: then another takes the campaign over.
+func TestAFrozenWriteFreesTheCampaign(t *testing.T) {
+	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
+		b := newBenchOn(t, s, tiktokfake.Options{}, func(c *Config) { c.Lease = 4 * time.Second })
+		c := tiktokfake.NewCampaign(1, 60)
+		b.fake.Add(c)
+		frozen, p := b.pod(t), b.pod(t)
+		b.start(t, p, "r1", c.ID)
+		r, _, err := frozen.store.leaseRound(t.Context(), c.ID, "r1", "frozen", b.cfg.Lease)
+		require.NoError(t, err)
+		tx := frozen.store.db.Begin()
+		require.NoError(t, frozen.store.hold(tx, r, b.cfg.Lease))
+		testenv.Eventually(t, 3*b.cfg.Lease, "another does it", func() bool {
+			handle(t, p, c.ID, "r1")
+			return strings.HasPrefix(b.round(t, c.ID), "DONE")
+		})
+		require.Error(t, tx.Exec("UPDATE mq_campaign_round SET page_token = 'late'").Error)
+		require.Error(t, tx.Commit().Error)
+		require.Equal(t, "DONE complete 60 gone=0", squeeze(b.round(t, c.ID)))
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/rs/zerolog"
 	"gorm.io/gorm"
@@ -24,13 +25,21 @@ import (
 // queue behind the work.
 const leaseConns = 3
 
+// sessions end on the server when this process is silent in the middle of a transaction
+// for a part of the lease: a frozen process holds the lock of its campaign's row, and
+// nobody could take the campaign over.
+func sessions(cfg Config) db.Option {
+	silence := min(max(cfg.Lease/3, time.Second), 10*time.Second)
+	return db.WithSessionTimeouts(silence, silence, silence)
+}
+
 // wire joins the rooms; nothing here dials.
 func wire(cfg *Config, role *string) func(ctx context.Context, p *service.Process) error {
 	return func(ctx context.Context, p *service.Process) error {
 		if err := cfg.Task.SetRole(*role); err != nil {
 			return fmt.Errorf("%w: --role: %w", service.ErrUsage, err)
 		}
-		gdb, err := db.Open(cfg.DB)
+		gdb, err := db.Open(cfg.DB, sessions(*cfg))
 		if err != nil {
 			return err
 		}

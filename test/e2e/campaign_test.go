@@ -15,7 +15,7 @@ import (
 
 // campaignLease is how soon the campaign of a pod that died is taken over: a lease must
 // outlast a slice, one request and the last write.
-const campaignLease = 7 * time.Second
+const campaignLease = 10 * time.Second
 
 // newCampaignWorld is a system for campaign-consumer. Its work comes from the platform
 // and not from a transaction of the app's, and comes again with every round, so that it
@@ -27,7 +27,7 @@ func newCampaignWorld(t *testing.T, link time.Duration, campaigns ...*tiktokfake
 		env: map[string]string{
 			"SEAHUB_TIKTOK_RATE":           "1000",
 			"SEAHUB_TIKTOK_RATE_MAX":       "1000",
-			"SEAHUB_TIKTOK_TIMEOUT":        "1s",
+			"SEAHUB_TIKTOK_TIMEOUT":        "4s",
 			"SEAHUB_CAMPAIGN_LINK_RATE":    "5000",
 			"SEAHUB_CAMPAIGN_EVERY":        "1h",
 			"SEAHUB_CAMPAIGN_POLL_EVERY":   pollEvery.String(),
@@ -37,7 +37,7 @@ func newCampaignWorld(t *testing.T, link time.Duration, campaigns ...*tiktokfake
 			"SEAHUB_CAMPAIGN_RETRY_BASE":   "200ms",
 			"SEAHUB_CAMPAIGN_RETRY_MAX":    "2s",
 			"SEAHUB_BUS_HANDLER_TIMEOUT":   "12s",
-			"SEAHUB_CAMPAIGN_LINK_TIMEOUT": "1s",
+			"SEAHUB_CAMPAIGN_LINK_TIMEOUT": "4s",
 		},
 	}
 	w := newWorldOf(t, sub, func(o *stack.Options) { o.TikTok.LinkDelay = link })
@@ -83,8 +83,8 @@ func TestCampaignSurvivesItsPod(t *testing.T) {
 	w := newCampaignWorld(t, 20*time.Millisecond, campaigns...)
 	w.Env["SEAHUB_CAMPAIGN_LINK_PARALLEL"] = "2"
 	w.Env["SEAHUB_CAMPAIGN_SLICE"] = "1m" // one event would do it all
-	w.Env["SEAHUB_CAMPAIGN_LEASE"] = "67s"
-	w.Env["SEAHUB_BUS_HANDLER_TIMEOUT"] = "67s"
+	w.Env["SEAHUB_CAMPAIGN_LEASE"] = "70s"
+	w.Env["SEAHUB_BUS_HANDLER_TIMEOUT"] = "70s"
 	w.flagSince()
 	w.relay("relay-1")
 	first := w.consumer("consume-1", "consume")
