@@ -110,15 +110,23 @@ func (s *sender) deliver(ctx context.Context, h *lease.Held, q *queued) time.Dur
 	if !h.ValidFor(s.cfg.SendTimeout) {
 		return 50 * time.Millisecond // it is being renewed, or another process sends by now
 	}
-	a := s.out.send(ctx, q.Message, false)
+	a := s.send(ctx, q.Message, false)
 	if a.class == answerTooLarge || a.class == answerBadBody {
 		s.metrics.sends.WithLabelValues(s.out.route, "shrunk").Inc()
 		if err := s.turn(ctx); err != nil {
 			return time.Second
 		}
-		a = s.out.send(ctx, q.Message, true)
+		a = s.send(ctx, q.Message, true)
 	}
 	return s.judge(ctx, h, q, a)
+}
+
+// send makes one request. An order to stop lets it end: one that is cut off in the middle
+// may have been taken, and would be made again.
+func (s *sender) send(ctx context.Context, m message, asText bool) answer {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.SendTimeout)
+	defer cancel()
+	return s.out.send(ctx, m, asText)
 }
 
 // turn waits for the budget, and off the marks of the clock.

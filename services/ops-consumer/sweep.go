@@ -108,10 +108,24 @@ func (s *sweeper) sweep(ctx context.Context, leaseName string, h *lease.Held) (e
 		zerolog.Ctx(ctx).Warn().Str("rule", t.alert.Rule).Str("subject", t.alert.Subject).Str("kind", t.kind).
 			Str("task", t.alert.Detail.Task).Msg("alert: " + t.alert.Detail.Summary)
 	}
-	if _, err := s.store.purge(commit, s.cfg.Sweep.KeepIDs, s.cfg.Alert.Keep); err != nil {
-		zerolog.Ctx(ctx).Warn().Err(err).Msg("old rows of the figures were not removed, the next sweep tries again")
-	}
+	s.purge(ctx, h)
 	return nil
+}
+
+// purge removes what is no longer needed, in small batches, as far as its share of a
+// sweep's time goes; the next sweep goes on.
+func (s *sweeper) purge(ctx context.Context, h *lease.Held) {
+	ctx, cancel := context.WithTimeout(ctx, commitTime)
+	defer cancel()
+	for began := time.Now(); time.Since(began) < commitTime/2 && h.ValidFor(time.Second); {
+		more, err := s.store.purge(ctx, s.cfg.Sweep.KeepIDs, s.cfg.Alert.Keep)
+		if err != nil {
+			zerolog.Ctx(ctx).Warn().Err(err).Msg("old rows of the figures were not removed, the next sweep tries again")
+		}
+		if err != nil || !more {
+			return
+		}
+	}
 }
 
 func newSweepID() string {

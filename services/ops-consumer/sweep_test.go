@@ -187,3 +187,19 @@ func TestOneSweepAtATime(t *testing.T) {
 	require.ErrorIs(t, err, errLeaseLost)
 	require.Equal(t, first, b.text(t, "SELECT MAX(measured_at) FROM mq_ops_figure"))
 }
+
+// Nothing grows for ever, and what is still needed stays.
+func TestOldRowsGo(t *testing.T) {
+	b := newBench(t, testenv.MariaDB(t))
+	b.relayAlive(t, 0)
+	b.exec(t, "INSERT INTO mq_ops_counted VALUES ('new', NOW(3)), ('old', NOW(3) - INTERVAL 97 HOUR)")
+	b.exec(t, "INSERT INTO mq_ops_bucket (metric, country, minute, n) VALUES ('m', 'id', NOW(), 1), ('m', 'id', NOW() - INTERVAL 9 DAY, 1)")
+	for _, status := range []string{messageQueued, messageSent} {
+		b.exec(t, `INSERT INTO mq_alert_message (country, route, severity_rank, kind, rule, message_json, status, created_at)
+			VALUES ('id', 'feishu', 1, 'firing', 'X', '{}', ?, NOW(3) - INTERVAL 40 DAY)`, status)
+	}
+	b.sweepNow(t)
+	require.Equal(t, "new", b.text(t, "SELECT GROUP_CONCAT(event_id) FROM mq_ops_counted"))
+	require.Equal(t, 1, b.number(t, "SELECT COUNT(*) FROM mq_ops_bucket"))
+	require.Equal(t, messageQueued, b.text(t, "SELECT GROUP_CONCAT(status) FROM mq_alert_message WHERE rule = 'X'"))
+}
