@@ -51,6 +51,10 @@ func TestPushOnRocketMQ(t *testing.T) {
 	// What a consumer lacks is in its readiness, while the poll of its service goes on.
 	poll := w.consumer("poll-1", "all", "SEAHUB_ROCKETMQ_SECRET_KEY", "of another")
 	testenv.Eventually(t, soon, "the reason names the key", func() bool {
-		return strings.Contains(w.readyReason(poll), "SEAHUB_ROCKETMQ_SECRET_KEY")
+		_, body, err := poll.Get(t.Context(), "/readyz")
+		return err == nil && strings.Contains(body, "SEAHUB_ROCKETMQ_SECRET_KEY")
 	})
+	status, body, err := poll.Get(t.Context(), "/livez")
+	require.NoError(t, err)
+	require.Equal(t, 200, status, body)
 }

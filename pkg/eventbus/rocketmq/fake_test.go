@@ -294,3 +294,18 @@ func TestStartsAndStopsInOneProcess(t *testing.T) {
 	results, _ := r.send(t, 1, slack)
 	all(t, results, driver.Confirmed)
 }
+
+// A name server may be given by its name, with or without the scheme that the client
+// wants, and is looked up anew with each connection.
+func TestNameServersMayBeNames(t *testing.T) {
+	r := newFakeRig(t)
+	_, port, err := net.SplitHostPort(r.fake.Addr())
+	require.NoError(t, err)
+	for _, server := range []string{"localhost:" + port, "http://localhost:" + port} {
+		d, err := rocketmq.New(rocketmq.Config{NameServers: []string{"127.0.0.1:1", server}}, rocketmq.Options{Country: "id", Logger: zerolog.Nop()})
+		require.NoError(t, err)
+		results, _ := (&fakeRig{driver: d}).send(t, 1, 30*time.Second)
+		all(t, results, driver.Confirmed)
+		require.NoError(t, d.Close(t.Context()))
+	}
+}
