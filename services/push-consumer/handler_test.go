@@ -346,7 +346,7 @@ func TestExpiryAfterOneDeviceTookItIsSent(t *testing.T) {
 func TestLedgerIsPurgedByAge(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.KeepAttempts = 48 * time.Hour })
 	for i := range 5 {
-		b.s.Exec(t, "INSERT INTO mq_push_attempts (push_id, device_id, attempt, owner, state, started_at) VALUES ('p', 'd', ?, 'o', 'ACCEPTED', "+now+" - INTERVAL ? HOUR)", i, 24*i)
+		b.s.Exec(t, "INSERT INTO mq_push_attempts (push_id, device_id, attempt, owner, state, started_at) VALUES ('p', 'd', ?, 'o', 'ACCEPTED', "+now+" - INTERVAL ? HOUR)", i, 24*i+1) // none at the very boundary
 	}
 	n, err := b.purgeOnce(t.Context())
 	require.NoError(t, err)
