@@ -17,11 +17,12 @@ func Scale(everyday, soak int) int {
 	return everyday
 }
 
-// SoakOnly leaves a test to `make soak` that takes long by its nature. It is no way to
-// do without a server: what is missing there fails the test as everywhere.
-func SoakOnly(t testing.TB) {
+// SoakOnly leaves a test to `make soak` that takes long by its nature; why says what it
+// waits for. It is no way to do without a server: what is missing there fails the test
+// as everywhere.
+func SoakOnly(t testing.TB, why string) {
 	t.Helper()
 	if !Soaking() {
-		t.Skip("runs in `make soak`: it waits for failovers")
+		t.Skip("runs in `make soak`: " + why)
 	}
 }

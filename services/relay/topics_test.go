@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -58,9 +57,7 @@ func TestTopicsAreShownAndMadeOnce(t *testing.T) {
 
 // The commands for mqadmin are ones that it takes.
 func TestMqadminTakesTheCommands(t *testing.T) {
-	if os.Getenv("SEAHUB_SOAK") == "" {
-		t.Skip("a command takes mqadmin some seconds: in make soak")
-	}
+	testenv.SoakOnly(t, "each command of mqadmin takes some seconds")
 	c := testenv.PrivateRocketMQ(t)
 	r := rocketmqRig(t, c)
 	out, code := r.command(t, "topics", "--format", "mqadmin", "--cluster", "testenv")

@@ -78,7 +78,7 @@ func masterClient(s *testenv.RedisSentinel) redis.UniversalClient {
 // Publish, consume, fail over, with a replica that keeps up: what is lost is what was
 // on its way to the replica at that moment.
 func TestSentinelFailover(t *testing.T) {
-	testenv.SoakOnly(t)
+	testenv.SoakOnly(t, "it waits for failovers")
 	s := testenv.PrivateRedisSentinel(t)
 	l := sentinelLoad(t, s)
 	lost, span := l.lookThrough(masterClient(s))
@@ -90,7 +90,7 @@ func TestSentinelFailover(t *testing.T) {
 // a bound, or with min-replicas-to-write no more than min-replicas-max-lag and the
 // seconds in which the master has not noticed yet. Publishing again repairs both.
 func TestSentinelFailoverToAReplicaThatIsBehind(t *testing.T) {
-	testenv.SoakOnly(t)
+	testenv.SoakOnly(t, "it waits for failovers")
 	const behind = 8 * time.Second
 	run := func(t *testing.T, args ...string) (span time.Duration, refused int) {
 		s := testenv.PrivateRedisSentinel(t, args...)
@@ -136,7 +136,7 @@ func TestSentinelFailoverToAReplicaThatIsBehind(t *testing.T) {
 
 // The same in a Cluster: the master of the stream's slot dies, its replica takes over.
 func TestClusterFailover(t *testing.T) {
-	testenv.SoakOnly(t)
+	testenv.SoakOnly(t, "it waits for failovers")
 	c := testenv.PrivateRedisCluster(t)
 	cfg := quick("")
 	cfg.Mode, cfg.Addresses = "cluster", c.Addrs()

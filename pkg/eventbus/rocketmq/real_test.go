@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -366,9 +365,7 @@ func TestASiblingHasTheShareSoonAfterAStop(t *testing.T) {
 // is stuck after it. package eventbus gives handlers up long before.
 func TestACallbackBeyondTheClientsLimit(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("SEAHUB_SOAK") == "" {
-		t.Skip("takes three minutes: in make soak")
-	}
+	testenv.SoakOnly(t, "it waits three minutes for the client's limit")
 	c := testenv.RocketMQ(t)
 	r := newRoom(t, c)
 	group := eventbus.Group(r.country, "push_dispatch")
