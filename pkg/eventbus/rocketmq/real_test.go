@@ -223,7 +223,7 @@ func TestLeastRights(t *testing.T) {
 func TestOutagesUnderLoadLoseNothing(t *testing.T) {
 	t.Parallel()
 	away := 5 * time.Second
-	if os.Getenv("SEAHUB_SOAK") != "" {
+	if testenv.Soaking() {
 		away = time.Minute
 	}
 	c := testenv.PrivateRocketMQ(t)
