@@ -20,7 +20,7 @@ const provisionTimeout = 30 * time.Second
 // RocketMQVersions are those that a test should pass on: the one that production
 // runs, with the next one when SEAHUB_SOAK is set.
 func RocketMQVersions() []string {
-	if os.Getenv("SEAHUB_SOAK") != "" {
+	if Soaking() {
 		return []string{RocketMQVersion4, RocketMQVersion5}
 	}
 	return []string{RocketMQVersion4}

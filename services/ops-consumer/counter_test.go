@@ -126,7 +126,7 @@ func countingChild() int {
 // middle and its whole share is delivered again to another.
 func TestCountersEqualANaiveRecount(t *testing.T) {
 	n := 20_000
-	if os.Getenv("SEAHUB_SOAK") != "" {
+	if testenv.Soaking() {
 		n = 200_000
 	}
 	b := newBench(t, testenv.MariaDB(t))
