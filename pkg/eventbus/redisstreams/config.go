@@ -58,6 +58,10 @@ func (c Config) Validate() error {
 	add(c.Mode == modeSentinel && c.MasterName == "", "SEAHUB_REDIS_MASTER_NAME (seahub.redis.master-name) is required when SEAHUB_REDIS_MODE (seahub.redis.mode) is sentinel")
 	add(c.Mode == modeCluster && c.DB != 0, "SEAHUB_REDIS_DB (seahub.redis.db) must be 0 when SEAHUB_REDIS_MODE (seahub.redis.mode) is cluster")
 	add(c.TLSCAFile != "" && !c.TLS, "SEAHUB_REDIS_TLS_CA_FILE (seahub.redis.tls-ca-file) is set but SEAHUB_REDIS_TLS (seahub.redis.tls) is false")
+	if c.TLS && c.TLSCAFile != "" {
+		_, err := tlsConfig(c.TLSCAFile)
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 

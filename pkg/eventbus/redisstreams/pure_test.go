@@ -150,6 +150,7 @@ func TestConfigTellsEverythingAtOnce(t *testing.T) {
 	for _, c := range []Config{
 		{Addresses: []string{"a:1", "b:1"}, Mode: modeSingle},
 		{Addresses: []string{"a:1"}, Mode: modeSentinel},
+		{Addresses: []string{"a:1"}, Mode: modeSingle, TLS: true, TLSCAFile: "/no/such/file"},
 	} {
 		if c.Validate() == nil {
 			t.Errorf("%+v was taken", c)

@@ -30,6 +30,9 @@ type Config struct {
 // is what a deployment on another broker has.
 func (c Config) Validate() error {
 	var errs []error
+	if len(c.nameServers()) == 0 {
+		errs = append(errs, errors.New("SEAHUB_ROCKETMQ_NAME_SERVERS (seahub.rocketmq.name-servers) names no server: give host:port"))
+	}
 	if (c.AccessKey == "") != (c.SecretKey == "") {
 		errs = append(errs, errors.New("SEAHUB_ROCKETMQ_ACCESS_KEY (seahub.rocketmq.access-key) and SEAHUB_ROCKETMQ_SECRET_KEY (seahub.rocketmq.secret-key) go together: set both or none"))
 	}

@@ -61,9 +61,6 @@ func New(cfg Config, o Options) (*Driver, error) {
 	if o.Country == "" {
 		errs = append(errs, errors.New("the country names the topics: it must be set"))
 	}
-	if len(cfg.nameServers()) == 0 {
-		errs = append(errs, errors.New("SEAHUB_ROCKETMQ_NAME_SERVERS (seahub.rocketmq.name-servers) names no server: give host:port"))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
