@@ -123,7 +123,9 @@ func flipsUnderLoad(t *testing.T, w *world) {
 	w.consumer("consume-2", "consume")
 	w.consumer("poll-1", "poll")
 	w.consumer("poll-2", "poll")
-	stop := w.load(4, 20*time.Millisecond)
+	// A load that outruns the machine would be a failure of the event path, and rightly
+	// be called one.
+	stop := w.load(4, 20*time.Millisecond, 50)
 	for _, percent := range []int{100, 0, 10, 100, 0, 100, 0} {
 		w.sub.disturb(w) // work is put off, across the flip
 		w.flag(percent, false)

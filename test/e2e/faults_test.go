@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -91,7 +92,7 @@ func TestRandomKillsLoseNothing(t *testing.T) {
 	w.flagSince()
 	relays := map[string]*stack.Service{"relay-1": w.relay("relay-1"), "relay-2": w.relay("relay-2")}
 	consumers := map[string]*stack.Service{"consume-1": w.consumer("consume-1", "consume"), "consume-2": w.consumer("consume-2", "consume")}
-	stop := w.load(4, 15*time.Millisecond)
+	stop := w.load(4, 15*time.Millisecond, math.MaxInt)
 	for round := range 4 {
 		time.Sleep(1500 * time.Millisecond)
 		for name, r := range relays {

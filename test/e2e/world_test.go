@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -350,15 +351,31 @@ func (w *world) readyReason(s *stack.Service) string {
 }
 
 // load commits work from several writers until stop is called, which returns when
-// they have ended.
-func (w *world) load(writers int, pause time.Duration) (stop func()) {
+// they have ended. They wait while more than atMost pieces of work are not done.
+func (w *world) load(writers int, pause time.Duration, atMost int) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var wg sync.WaitGroup
+	var full atomic.Bool
+	if atMost < math.MaxInt {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				var undone int
+				err := w.DB.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+w.sub.table+" WHERE status <> ?", w.sub.final).Scan(&undone)
+				if err != nil && ctx.Err() == nil {
+					w.t.Errorf("count what is not done: %v", err)
+				}
+				full.Store(undone > atMost)
+				time.Sleep(pause)
+			}
+		})
+	}
 	for range writers {
 		wg.Go(func() {
 			write := w.sub.writer(w)
 			for ctx.Err() == nil {
-				write(w.t.Context())
+				if !full.Load() {
+					write(w.t.Context())
+				}
 				time.Sleep(pause)
 			}
 		})
