@@ -45,7 +45,7 @@ func (d *dispatcher) Poll(ctx context.Context, s task.Scope) (task.Result, error
 
 // eachPage walks through the due rows of a kind, until f says no or all were seen.
 func (d *dispatcher) eachPage(ctx context.Context, kind dueKind, by time.Duration, f func([]dueRow) (bool, error)) error {
-	var after dueRow
+	after := beforeAll()
 	for range pagesAtMost {
 		rows, err := d.store.duePage(ctx, kind, by, after, d.cfg.PollBatch)
 		if err != nil || len(rows) == 0 {
