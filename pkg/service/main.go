@@ -91,7 +91,7 @@ func newRoot(spec Spec, environ []string, stderr io.Writer) *cobra.Command {
 		return fmt.Errorf("%w: %w; see `%s --help`", ErrUsage, err, cmd.CommandPath())
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(runService, configCommand(spec, environ), versionCommand(spec))
+	root.AddCommand(runService, configCommand(spec, environ), metricsCommand(spec, environ, stderr), versionCommand(spec))
 	for _, c := range spec.Commands {
 		prepare(c, spec, environ, stderr)
 		root.AddCommand(c)

@@ -24,7 +24,7 @@ const stopMargin = 10 * time.Second
 // concurrent use.
 type Process struct {
 	base     Base
-	registry *prometheus.Registry
+	registry *registerer
 	health   *health
 	admin    *http.ServeMux
 
@@ -123,7 +123,7 @@ func runProcess(ctx context.Context, spec Spec, environ []string, stderr io.Writ
 }
 
 func newProcess(ctx context.Context, name string, base Base) (*Process, error) {
-	p := &Process{base: base, registry: prometheus.NewRegistry(), health: newHealth(), admin: http.NewServeMux()}
+	p := &Process{base: base, registry: &registerer{Registry: prometheus.NewRegistry()}, health: newHealth(), admin: http.NewServeMux()}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	b := BuildInfo()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -167,7 +167,9 @@ func (p *Process) stop(ctx context.Context, admin *adminServer) error {
 			errs = append(errs, fmt.Errorf("stop %s: %w", p.onStop[i].name, err))
 		}
 	}
-	errs = append(errs, admin.close(bounded))
+	if admin != nil {
+		errs = append(errs, admin.close(bounded))
+	}
 	zerolog.Ctx(ctx).Info().Msg("stopped")
 	return errors.Join(errs...)
 }

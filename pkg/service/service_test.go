@@ -146,6 +146,34 @@ func TestConfigCommandHidesSecretsAndAnswersTwoWhenUnusable(t *testing.T) {
 	require.Equal(t, ExitUsage, run(t.Context(), spec, []string{"config", "--jsn"}, good(), &out, &errOut))
 }
 
+// What has no value yet is listed too, with its labels; nothing of the service runs.
+func TestTheMetricsCommandListsWhatAScrapeWouldNotShowYet(t *testing.T) {
+	worked := false
+	spec := Spec{Name: "demo", Config: &testConfig{}, Run: func(_ context.Context, p *Process) error {
+		odd := "a \"quoted\", {odd} help"
+		p.Registerer().MustRegister(
+			prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seahub_demo_total", Help: odd, ConstLabels: prometheus.Labels{"task": "a,b=\"c\""}}, []string{"result", "tag"}),
+			prometheus.NewHistogram(prometheus.HistogramOpts{Name: "seahub_demo_seconds"}))
+		p.Go("loop", func(ctx context.Context) error { worked = ctx.Err() == nil; <-ctx.Done(); return nil })
+		return nil
+	}}
+	var out, errOut bytes.Buffer
+	require.Equal(t, ExitOK, run(t.Context(), spec, []string{"metrics", "--json"}, good(), &out, &errOut), errOut.String())
+	require.False(t, worked)
+	var list []Metric
+	require.NoError(t, json.Unmarshal(out.Bytes(), &list))
+	byName := map[string]Metric{}
+	for _, m := range list {
+		byName[m.Name] = m
+	}
+	require.Equal(t, Metric{Name: "seahub_demo_total", Kind: "counter", Labels: []string{"result", "tag"}, Const: map[string]string{"task": "a,b=\"c\""}, Help: "a \"quoted\", {odd} help"}, byName["seahub_demo_total"])
+	require.Equal(t, "histogram", byName["seahub_demo_seconds"].Kind)
+	require.Contains(t, byName, "seahub_build_info")
+	require.Contains(t, byName, "go_goroutines")
+	require.Equal(t, ExitOK, run(t.Context(), spec, []string{"metrics"}, good(), &out, &errOut))
+	require.Contains(t, out.String(), `result,tag,task="a,b=\"c\""`)
+}
+
 func TestCommandErrorsBecomeExitCodes(t *testing.T) {
 	for want, result := range map[int]error{ExitOK: nil, ExitFailed: errors.New("broken"), ExitUsage: ErrUsage} {
 		var out, errOut bytes.Buffer
