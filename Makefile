@@ -24,8 +24,8 @@ help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: deps
-deps: ## install what is missing: MariaDB, Redis, Java, gcc; MySQL and RocketMQ into .local
-	@dev/install.sh --mysql --rocketmq
+deps: ## install what is missing: MariaDB, Redis, Java, gcc; MySQL, RocketMQ, promtool into .local
+	@dev/install.sh --mysql --rocketmq --promtool
 
 .PHONY: build
 build: ## all services into .local/bin

@@ -5,6 +5,8 @@
 #   dev/install.sh --mysql      the same and a private MySQL, see mysql-fetch.sh
 #   dev/install.sh --rocketmq   the same and Java, Maven and RocketMQ's jars, see
 #                               rocketmq-fetch.sh; --rocketmq5 adds version 5
+#   dev/install.sh --promtool   the same and the checkers of deploy/monitoring, see
+#                               prometheus-fetch.sh
 #
 # The -core packages and redis-tools hold the servers' programs only: no service
 # is started, no user or folder is made, nothing listens afterwards. Says nothing
@@ -16,13 +18,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 
 want_mysql=false
+want_promtool=false
 rocketmq=() # versions
 for argument in "$@"; do
   case $argument in
     --mysql) want_mysql=true ;;
+    --promtool) want_promtool=true ;;
     --rocketmq) rocketmq+=(4.9.7) ;;
     --rocketmq5) rocketmq+=(5.5.0) ;;
-    *) printf 'usage: %s [--mysql] [--rocketmq] [--rocketmq5]\n' "$0" >&2; exit 2 ;;
+    *) printf 'usage: %s [--mysql] [--rocketmq] [--rocketmq5] [--promtool]\n' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -86,4 +90,7 @@ if $want_mysql && [ -z "${SEAHUB_TEST_MYSQL_DSN:-}" ]; then
 fi
 if [ ${#rocketmq[@]} -gt 0 ]; then
   "$here/rocketmq-fetch.sh" "${rocketmq[@]}"
+fi
+if $want_promtool; then
+  "$here/prometheus-fetch.sh"
 fi
