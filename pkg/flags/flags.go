@@ -32,7 +32,9 @@ type Flags struct {
 type snapshot struct {
 	states map[Name]State
 	bad    map[Name]string // rows that could not be used, and why
-	clock  clock
+	// versions are the rows', also where the environment decides.
+	versions map[Name]int64
+	clock    clock
 }
 
 // New makes flags that go by the environment alone until the first Refresh. It
@@ -109,7 +111,8 @@ func (f *Flags) refresh(ctx context.Context) error {
 		f.failures.Inc()
 		return fmt.Errorf("read flags of country %q: %w", f.country, err)
 	}
-	next := &snapshot{states: f.merge(f.current.Load(), r), bad: r.bad, clock: r.clock}
+	before := f.current.Load()
+	next := &snapshot{states: f.merge(before, r), bad: r.bad, versions: r.versions(before.versions), clock: r.clock}
 	f.current.Store(next)
 	f.report(ctx, next)
 	return nil

@@ -93,6 +93,18 @@ func (r *reading) take(row Row, recorded []Row) {
 	}
 }
 
+// versions are the rows' versions; a row that cannot be used counts as not read.
+func (r reading) versions(before map[Name]int64) map[Name]int64 {
+	out := make(map[Name]int64, len(r.rows))
+	for name, row := range r.rows {
+		out[name] = row.Version
+	}
+	for name := range r.bad {
+		out[name] = before[name]
+	}
+	return out
+}
+
 func (r Row) rule() rule { return rule{r.Enabled, r.BasisPoints, r.Salt} }
 
 // historyEnough is more changes than fit into a hand-over.

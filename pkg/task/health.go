@@ -31,7 +31,6 @@ type figures struct {
 	lastPass    time.Time
 	eventAge    time.Duration // -1: unknown
 	overdue     int64         // -1: not watched here
-	flagVersion int64
 	lastConfirm time.Time
 	group       string // whose the following are; "" if no group's
 	backlog     int64  // -1: unknown
@@ -147,7 +146,6 @@ func (t *Task) lastWords(ctx context.Context) error {
 }
 
 func (t *Task) writeHealth(ctx context.Context, f figures) error {
-	f.flagVersion = t.spec.Flags.Get(t.spec.Name).Version
 	if look := t.busState.Load(); look != nil {
 		f.fromBus((*look)())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seahub/seahub-mq/pkg/event"
 	"github.com/seahub/seahub-mq/pkg/eventbus"
+	"github.com/seahub/seahub-mq/pkg/flags"
 )
 
 // heartbeatLimit is how long a loop may be silent before the process counts as hung:
@@ -73,6 +74,9 @@ func (t *Task) Start(ctx context.Context, s Service) error {
 	p.Go("schema", schema.watch)
 	flagBeat := p.Heartbeat("flags", heartbeatLimit)
 	p.Go("flags", func(ctx context.Context) error { return t.spec.Flags.Run(ctx, flagBeat) })
+	p.Go("flag seen", schema.then(func() {}, func(ctx context.Context) error {
+		return t.spec.Flags.Announce(ctx, flags.Self{Flag: t.spec.Name, Instance: t.spec.Instance, Role: t.spec.Config.Role})
+	}))
 	p.Go("health", schema.then(func() {}, t.RunHealth))
 	for name, run := range s.Loops {
 		p.Go(name, schema.then(func() {}, run))

@@ -64,7 +64,7 @@ func TestLoopsWaitForTheSchemaAndReadinessNamesWhatItLacks(t *testing.T) {
 		Tables: []task.Table{{Name: "push_messages", Columns: []string{"id", "lease_owner"}}, {Name: "user_devices", Columns: []string{"id"}}},
 		Loops:  map[string]func(context.Context) error{"own": func(ctx context.Context) error { close(ran); <-ctx.Done(); return nil }},
 	}))
-	require.ElementsMatch(t, []string{"schema", "flags", "health", "own", "poll"}, p.names)
+	require.ElementsMatch(t, []string{"schema", "flags", "flag seen", "health", "own", "poll"}, p.names)
 	lacks := "the database lacks column push_messages.lease_owner, table user_devices: "
 	testenv.Eventually(t, 10*time.Second, "readiness names them", func() bool {
 		ok, why := p.checks["schema"]()
@@ -98,9 +98,9 @@ func TestRolesDecideWhatStarts(t *testing.T) {
 		names []string
 		err   error
 	}{
-		task.RolePoll:    {[]string{"schema", "flags", "health", "poll"}, nil},
-		task.RoleConsume: {[]string{"schema", "flags", "health"}, opened},
-		task.RoleAll:     {[]string{"schema", "flags", "health", "poll"}, opened},
+		task.RolePoll:    {[]string{"schema", "flags", "flag seen", "health", "poll"}, nil},
+		task.RoleConsume: {[]string{"schema", "flags", "flag seen", "health"}, opened},
+		task.RoleAll:     {[]string{"schema", "flags", "flag seen", "health", "poll"}, opened},
 	} {
 		t.Run(role, func(t *testing.T) {
 			tk, _ := b.task(t, "i-"+role, &work{}, nil, func(s *task.Spec) {

@@ -43,22 +43,22 @@ func (s *healthStore) sharedInstance() string { return "fallback:" + s.country }
 func (s *healthStore) write(ctx context.Context, f figures) error {
 	_, err := s.db.ExecContext(ctx, `INSERT INTO mq_task_health
 		(task, instance, country, role, failures_since_success, last_success_at, last_failure_at, last_pass_at,
-		 event_age_ms, overdue, flag_version, last_confirm_at, consumer_group, backlog, oldest_age_ms,
+		 event_age_ms, overdue, last_confirm_at, consumer_group, backlog, oldest_age_ms,
 		 in_hand_age_ms, note, updated_at)
 		VALUES (?, ?, ?, ?, ?, NOW(3) - INTERVAL ? MICROSECOND, NOW(3) - INTERVAL ? MICROSECOND,
-		 NOW(3) - INTERVAL ? MICROSECOND, ?, ?, ?, NOW(3) - INTERVAL ? MICROSECOND, NULLIF(?, ''), ?, ?, ?, NULLIF(?, ''), NOW(3))
+		 NOW(3) - INTERVAL ? MICROSECOND, ?, ?, NOW(3) - INTERVAL ? MICROSECOND, NULLIF(?, ''), ?, ?, ?, NULLIF(?, ''), NOW(3))
 		ON DUPLICATE KEY UPDATE country = VALUES(country), role = VALUES(role),
 		 failures_since_success = VALUES(failures_since_success),
 		 last_success_at = COALESCE(VALUES(last_success_at), last_success_at),
 		 last_failure_at = COALESCE(VALUES(last_failure_at), last_failure_at),
 		 last_pass_at = COALESCE(VALUES(last_pass_at), last_pass_at),
 		 event_age_ms = COALESCE(VALUES(event_age_ms), event_age_ms), overdue = VALUES(overdue),
-		 flag_version = VALUES(flag_version), last_confirm_at = COALESCE(VALUES(last_confirm_at), last_confirm_at),
+		 last_confirm_at = COALESCE(VALUES(last_confirm_at), last_confirm_at),
 		 consumer_group = VALUES(consumer_group), backlog = VALUES(backlog), oldest_age_ms = VALUES(oldest_age_ms),
 		 in_hand_age_ms = VALUES(in_hand_age_ms), note = VALUES(note), updated_at = VALUES(updated_at)`,
 		s.task, s.instance, s.country, s.role, f.failures,
 		ago(f.lastSuccess), ago(f.lastFailure), ago(f.lastPass),
-		unlessNegative(millis(f.eventAge)), unlessNegative(f.overdue), f.flagVersion,
+		unlessNegative(millis(f.eventAge)), unlessNegative(f.overdue),
 		ago(f.lastConfirm), f.group, unlessNegative(f.backlog), unlessNegative(millis(f.oldestAge)),
 		unlessNegative(millis(f.inHandAge)), cut(f.note, maxNote))
 	if err != nil {
@@ -177,45 +177,4 @@ func (s *healthStore) failing(ctx context.Context, limit int64, recent time.Dura
 		return 0, fmt.Errorf("read health of task %s: %w", s.task, err)
 	}
 	return n, nil
-}
-
-// Instance is one process of a task as mq_task_health knows it.
-type Instance struct {
-	Task        string `json:"task"`
-	Country     string `json:"country"`
-	Instance    string `json:"instance"`
-	Role        string `json:"role"`
-	FlagVersion int64  `json:"flagVersion"`
-	// Seen is how long ago the process last wrote its row.
-	Seen time.Duration `json:"seen"`
-}
-
-// Instances returns the processes of all tasks that gave a sign of life lately, with
-// the version of the flag that each goes by.
-func Instances(ctx context.Context, db *sql.DB, lately time.Duration) (out []Instance, err error) {
-	rows, err := db.QueryContext(ctx, `SELECT task, country, instance, role, COALESCE(flag_version, 0),
-		TIMESTAMPDIFF(MICROSECOND, updated_at, NOW(3))
-		FROM mq_task_health WHERE role NOT IN (?, ?) AND updated_at > NOW(3) - INTERVAL ? MICROSECOND
-		ORDER BY task, country, role, instance`, RoleFallback, RoleWatch, lately.Microseconds())
-	if err != nil {
-		return nil, fmt.Errorf("read instances of tasks: %w", err)
-	}
-	defer func() {
-		if closeErr := rows.Close(); closeErr != nil && err == nil {
-			err = fmt.Errorf("read instances of tasks: %w", closeErr)
-		}
-	}()
-	for rows.Next() {
-		var i Instance
-		var seen int64
-		if err := rows.Scan(&i.Task, &i.Country, &i.Instance, &i.Role, &i.FlagVersion, &seen); err != nil {
-			return nil, fmt.Errorf("read instances of tasks: %w", err)
-		}
-		i.Seen = time.Duration(seen) * time.Microsecond
-		out = append(out, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read instances of tasks: %w", err)
-	}
-	return out, nil
 }

@@ -431,7 +431,7 @@ func TestHealthRowsAreBoundedAndComplete(t *testing.T) {
 		})
 		testenv.Eventually(t, 5*time.Second, "the row", func() bool {
 			return s.QueryInt(t, `SELECT COUNT(*) FROM mq_task_health WHERE instance = 'i1' AND country = 'id' AND role = 'all'
-				AND failures_since_success = 0 AND last_failure_at IS NULL AND event_age_ms BETWEEN 900 AND 60000 AND flag_version = 1
+				AND failures_since_success = 0 AND last_failure_at IS NULL AND event_age_ms BETWEEN 900 AND 60000
 				AND ABS(TIMESTAMPDIFF(SECOND, last_success_at, UTC_TIMESTAMP(3) + INTERVAL 7 HOUR)) < 5`) == 1
 		})
 		w.set(func(w *work) { w.outcome = eventbus.RetryAfter(time.Second, errors.New("x")) })
@@ -441,10 +441,6 @@ func TestHealthRowsAreBoundedAndComplete(t *testing.T) {
 		stop()
 		require.NoError(t, <-done)
 		require.EqualValues(t, 4, s.QueryInt(t, "SELECT failures_since_success FROM mq_task_health WHERE last_success_at IS NOT NULL"), "the last words were written")
-		instances, err := task.Instances(t.Context(), p, time.Minute)
-		require.NoError(t, err)
-		require.Len(t, instances, 1)
-		require.EqualValues(t, 1, instances[0].FlagVersion)
 	})
 }
 

@@ -14,11 +14,10 @@ import (
 
 	"github.com/seahub/seahub-mq/pkg/flags"
 	"github.com/seahub/seahub-mq/pkg/service"
-	"github.com/seahub/seahub-mq/pkg/task"
 )
 
 // aliveWithin is how recent a process's sign of life must be to be listed.
-const aliveWithin = time.Minute
+const aliveWithin = flags.PodAlive
 
 // flagTools is what the flag commands need of the relay: its pool, opened when a
 // command runs, and its country, known once the configuration is loaded.
@@ -54,7 +53,7 @@ func (t flagTools) withPool(cmd *cobra.Command, work func(ctx context.Context, p
 func (t flagTools) listCommand(asJSON *bool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the flags of all countries, and which version each running process goes by",
+		Short: "List the flags of all countries, and which version each pod goes by, since when",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
@@ -62,37 +61,27 @@ func (t flagTools) listCommand(asJSON *bool) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				instances, err := task.Instances(ctx, pool, aliveWithin)
+				pods, err := flags.Pods(ctx, pool)
 				if err != nil {
 					return err
 				}
 				if *asJSON {
-					return printJSON(cmd.OutOrStdout(), map[string]any{"flags": rows, "instances": instances})
+					return printJSON(cmd.OutOrStdout(), map[string]any{"flags": orEmpty(rows), "pods": orEmpty(pods)})
 				}
-				return printFlagList(cmd.OutOrStdout(), rows, instances)
+				return printFlagList(cmd.OutOrStdout(), rows, pods)
 			})
 		},
 	}
 }
 
-func printFlagList(w io.Writer, rows []flags.Row, instances []task.Instance) error {
+func printFlagList(w io.Writer, rows []flags.Row, pods []flags.Pod) error {
 	if err := printFlagRows(w, rows); err != nil {
 		return err
 	}
 	if len(rows) == 0 {
 		_, _ = fmt.Fprintln(w, "no rows: the environment of each process decides, off unless it says true")
 	}
-	if len(instances) == 0 {
-		_, _ = fmt.Fprintf(w, "\nno process of a task gave a sign of life within %s\n", aliveWithin)
-		return nil
-	}
-	_, _ = fmt.Fprintln(w)
-	return table(w, func(out io.Writer) {
-		_, _ = fmt.Fprintln(out, "PROCESS\tTASK\tCOUNTRY\tROLE\tGOES BY VERSION\tSEEN")
-		for _, i := range instances {
-			_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%d\t%s ago\n", i.Instance, i.Task, i.Country, i.Role, i.FlagVersion, i.Seen.Round(time.Second))
-		}
-	})
+	return printPods(w, rows, pods)
 }
 
 func printFlagRows(w io.Writer, rows []flags.Row) error {
@@ -116,6 +105,7 @@ type setArgs struct {
 	who     string
 	reason  string
 	version int64
+	wait    time.Duration
 }
 
 func (t flagTools) setCommand(asJSON *bool) *cobra.Command {
@@ -126,7 +116,9 @@ func (t flagTools) setCommand(asJSON *bool) *cobra.Command {
 		Long: fmt.Sprintf(`Turn a flag on, for some or all rows, or off.
 
 Every process acts on it within %s; until then both paths may work on a row, never
-neither. An explicit false in a process's environment beats what is set here.`, flags.HandOver),
+neither. An explicit false in a process's environment beats what is set here. With
+--wait the command tells when all pods have seen it, or which of them have not; the
+change is written either way.`, flags.HandOver),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 || (args[1] != "on" && args[1] != "off") {
 				return usage(cmd, "want FLAG on|off")
@@ -147,9 +139,11 @@ neither. An explicit false in a process's environment beats what is set here.`, 
 					return err
 				}
 				if *asJSON {
-					return printJSON(cmd.OutOrStdout(), row)
+					err = printJSON(cmd.OutOrStdout(), row)
+				} else {
+					err = printFlagRows(cmd.OutOrStdout(), []flags.Row{row})
 				}
-				return printFlagRows(cmd.OutOrStdout(), []flags.Row{row})
+				return errors.Join(err, awaitPods(ctx, cmd.ErrOrStderr(), pool, row, a.wait))
 			})
 		},
 	}
@@ -158,6 +152,7 @@ neither. An explicit false in a process's environment beats what is set here.`, 
 	f.StringVar(&a.country, "country", "", "country of the flag (default: SEAHUB_COUNTRY)")
 	f.StringVar(&a.who, "who", "", "who changes it (default: the user of this system)")
 	f.StringVar(&a.reason, "reason", "", "why (required)")
+	f.DurationVar(&a.wait, "wait", 0, "wait so long for every pod to go by it; exit 1 and name those that do not")
 	f.Int64Var(&a.version, "version", -1, "refuse unless the flag is at this version (0: has no row)")
 	return cmd
 }
@@ -183,6 +178,8 @@ func (t flagTools) change(cmd *cobra.Command, args []string, a setArgs) (flags.C
 		return c, usage(cmd, "--reason is missing: whoever reads the history wants to know why")
 	case !c.Enabled && cmd.Flags().Changed("percent"):
 		return c, usage(cmd, "--percent goes with on only")
+	case a.wait < 0:
+		return c, usage(cmd, "--wait %s is negative", a.wait)
 	case a.percent < 0 || a.percent > 100:
 		return c, usage(cmd, "--percent %v: from 0 to 100", a.percent)
 	}
@@ -194,7 +191,7 @@ func (t flagTools) historyCommand(asJSON *bool) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "history FLAG",
-		Short: "Show who changed a flag, when and why, the latest first",
+		Short: "Show who changed a flag, when and why, the latest first, and which version each pod goes by",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || limit < 1 {
 				return usage(cmd, "want one FLAG and a positive limit")
@@ -210,10 +207,17 @@ func (t flagTools) historyCommand(asJSON *bool) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if *asJSON {
-					return printJSON(cmd.OutOrStdout(), rows)
+				pods, err := flags.PodsOf(ctx, pool, flags.Name(args[0]), country)
+				if err != nil {
+					return err
 				}
-				return printFlagRows(cmd.OutOrStdout(), rows)
+				if *asJSON {
+					return printJSON(cmd.OutOrStdout(), map[string]any{"history": orEmpty(rows), "pods": orEmpty(pods)})
+				}
+				if err := printFlagRows(cmd.OutOrStdout(), rows); err != nil {
+					return err
+				}
+				return printPods(cmd.OutOrStdout(), rows, pods)
 			})
 		},
 	}
