@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seahub/seahub-mq/pkg/db"
+	"github.com/seahub/seahub-mq/pkg/eventbus/provider"
 	"github.com/seahub/seahub-mq/pkg/task"
 	"github.com/seahub/seahub-mq/pkg/testenv"
 )
@@ -104,6 +105,12 @@ func TestThePipe(t *testing.T) {
 			"UPDATE mq_task_health SET oldest_age_ms = 0", []string{"ConsumerLag"}},
 		"past half the retention": {func(t *testing.T, b *bench) { b.group(t, "g", "1", "130000000", 0) },
 			"UPDATE mq_task_health SET oldest_age_ms = 0", []string{"ConsumerLag", "RetentionNear"}},
+		"past half of the memory fuse": {func(t *testing.T, b *bench) { b.group(t, "g", "1000001", "1000", 0) },
+			"UPDATE mq_task_health SET backlog = 0", []string{"ConsumerBacklog", "RedisMemoryFuse"}},
+		"a broker without a memory fuse": {func(t *testing.T, b *bench) {
+			b.cfg.MQ.Provider = provider.RocketMQ
+			b.group(t, "g", "1000001", "1000", 0)
+		}, "UPDATE mq_task_health SET backlog = 0", []string{"ConsumerBacklog"}},
 		"backlog unknown": {func(t *testing.T, b *bench) { b.group(t, "g", "NULL", "NULL", 0) },
 			"UPDATE mq_task_health SET backlog = 0, oldest_age_ms = 0 WHERE consumer_group = 'g'", []string{"GroupUnknown"}},
 		"nobody tells any more": {func(t *testing.T, b *bench) { b.group(t, "g", "0", "0", 2*time.Minute) },

@@ -13,6 +13,7 @@ import (
 	"github.com/seahub/seahub-mq/pkg/db"
 	"github.com/seahub/seahub-mq/pkg/db/migrations"
 	"github.com/seahub/seahub-mq/pkg/eventbus/provider"
+	"github.com/seahub/seahub-mq/pkg/eventbus/redisstreams"
 	"github.com/seahub/seahub-mq/pkg/flags"
 	"github.com/seahub/seahub-mq/pkg/lease"
 	"github.com/seahub/seahub-mq/pkg/service"
@@ -34,7 +35,7 @@ type bench struct {
 func testConfig() Config {
 	return Config{
 		Base: service.Base{Env: "id-test", Country: "id"},
-		MQ:   provider.Config{Provider: "redis-streams"},
+		MQ:   provider.Config{Provider: provider.RedisStreams, Redis: redisstreams.Config{MaxLen: 2_000_000}},
 		Sweep: SweepConfig{
 			Every: 200 * time.Millisecond, Budget: 30 * time.Second, StatementTimeout: 10 * time.Second, Window: time.Hour, Lateness: time.Hour,
 			KeepIDs: 96 * time.Hour, RecountEvery: 15 * time.Minute, RecountSettle: 2 * time.Minute, Agreements: 4, Retention: 72 * time.Hour,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/seahub/seahub-mq/pkg/eventbus/provider"
 	"github.com/seahub/seahub-mq/pkg/outbox"
 )
 
@@ -20,7 +21,7 @@ func (s *sweeper) pipe(ctx context.Context, r reader) []figure {
 	}{
 		{[]string{"outbox_overdue", "outbox_pending_age", "publish_silence", "relay_pass_age"}, s.outbox},
 		{[]string{"outbox_failed"}, s.failed},
-		{[]string{"group_backlog", "group_oldest_age", "group_in_hand_age", "group_retention_share"}, s.groups},
+		{[]string{"group_backlog", "group_oldest_age", "group_in_hand_age", "group_retention_share", "group_fuse_share"}, s.groups},
 		{[]string{"task_overdue", "fallback_active"}, s.tasks},
 		{[]string{"dead_letters"}, s.deadLetters},
 		{[]string{"lease_held"}, s.heldLeases},
@@ -107,11 +108,15 @@ func (s *sweeper) groups(ctx context.Context, r reader) (out []figure, err error
 			v := *g.Oldest / s.cfg.Sweep.Retention.Seconds()
 			share = &v
 		}
-		for _, f := range []figure{
+		figures := []figure{
 			{Name: "group_backlog", Unit: unitRows, Value: g.Backlog},
 			{Name: "group_oldest_age", Unit: unitSeconds, Value: g.Oldest},
 			{Name: "group_retention_share", Unit: unitShare, Value: share},
-		} {
+		}
+		if s.cfg.MQ.Provider == provider.RedisStreams {
+			figures = append(figures, figure{Name: "group_fuse_share", Unit: unitShare, Value: s.fuseShare(g.Backlog)})
+		}
+		for _, f := range figures {
 			f.Subject, f.Task, f.Source = g.Name, g.Task, sourcePipe
 			if f.Value == nil {
 				f.Note = "neither a consumer nor a relay has told it in the last minute"
@@ -125,6 +130,16 @@ func (s *sweeper) groups(ctx context.Context, r reader) (out []figure, err error
 		}
 	}
 	return out, err
+}
+
+// fuseShare is how much of Redis' memory fuse a backlog takes. The stream is trimmed behind
+// the slowest group, so this is what makes it long; at 1 it is cut, read or not.
+func (s *sweeper) fuseShare(backlog *float64) *float64 {
+	if backlog == nil {
+		return nil
+	}
+	share := *backlog / float64(s.cfg.MQ.Redis.MaxLen)
+	return &share
 }
 
 func (s *sweeper) tasks(ctx context.Context, r reader) (out []figure, err error) {

@@ -72,6 +72,8 @@ func rules() []rule {
 			Summary: "nobody can tell the backlog of a consumer group"},
 		{Name: "RetentionNear", Severity: severityCritical, Expr: "group_retention_share > 0.5", Hold: holdNone,
 			Summary: "the oldest message is past half of what the broker keeps: beyond it only a requeue brings it back"},
+		{Name: "RedisMemoryFuse", Severity: severityCritical, Expr: "group_fuse_share > 0.5", Hold: holdNone,
+			Summary: "a group's backlog is past half of Redis' memory fuse: beyond it the oldest events are cut, read or not"},
 		{Name: "RowsOverdue", Severity: severityWarning, Expr: "task_overdue > $task_overdue",
 			Summary: "rows of the event path are overdue"},
 		{Name: "FallbackActive", Severity: severityWarning, Expr: "fallback_active > 0", Hold: holdNone,

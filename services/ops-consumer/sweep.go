@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -154,7 +155,7 @@ func (s *sweeper) measure(ctx context.Context, r reader, now time.Time) ([]figur
 	figures = append(figures, s.apart(ctx, r, now)...)
 	figures = append(figures, s.advise(ctx, r, figures))
 	for _, f := range figures {
-		if f.Value != nil || f.Name == "group_backlog" || f.Name == "group_oldest_age" || f.Name == "group_retention_share" {
+		if f.Value != nil || strings.HasPrefix(f.Name, "group_") {
 			continue // GroupUnknown tells of a group, once
 		}
 		lost := known("figure_unknown", cutText(f.Name+suffix(f.Subject), 128), unitState, 1)
