@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -110,7 +111,7 @@ func (rc *receiver) advance(row alert, in webhookAlert, now time.Time, sweepID s
 	row.Detail = detail{
 		Task: cmp.Or(in.Labels["task"], in.Labels["consumer_group"], in.Labels["job"], in.name()), Service: cmp.Or(in.Labels["service"], in.Labels["job"], "prometheus"),
 		Summary: cmp.Or(in.Annotations["summary"], in.Annotations["description"], in.name()),
-		Runbook: cmp.Or(in.Annotations["runbook_url"], strings.TrimRight(rc.cfg.Alert.Runbooks, "/")+"/"+in.name()+".md"),
+		Runbook: in.runbook(rc.cfg.Alert.Runbooks),
 		Note:    cutText(in.Annotations["description"], 500), RequestID: sweepID,
 	}
 	st := advance(row, yes, now, c, 0, false)
@@ -122,6 +123,15 @@ func (rc *receiver) advance(row alert, in webhookAlert, now time.Time, sweepID s
 
 func (a webhookAlert) name() string {
 	return cutText(clean(cmp.Or(a.Labels["alertname"], "unnamed"), 64), 64)
+}
+
+// runbook is the page that the rule names. Ours name theirs by its path in the checkout.
+func (a webhookAlert) runbook(pages string) string {
+	link := cmp.Or(a.Annotations["runbook_url"], a.name()+".md")
+	if strings.Contains(link, "://") {
+		return link
+	}
+	return strings.TrimRight(pages, "/") + "/" + path.Base(link)
 }
 
 func (a webhookAlert) severity() string {

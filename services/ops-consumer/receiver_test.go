@@ -15,7 +15,7 @@ const amBody = `{"version":"4","groupKey":"{}:{}","status":"firing","receiver":"
 	{"status":"STATUS","labels":{"alertname":"PodCrashLooping","severity":"critical","namespace":"seahub","pod":"relay-1","service":"relay"},
 	 "annotations":{"summary":"a pod restarts again and again","runbook_url":"https://example.test/r"},"startsAt":"2026-07-19T01:00:00Z","fingerprint":"f1"},
 	{"status":"firing","labels":{"alertname":"PodCrashLooping","severity":"critical","namespace":"seahub","pod":"relay-2","service":"relay"},
-	 "annotations":{"summary":"a pod restarts again and again"},"startsAt":"2026-07-19T01:00:00Z","fingerprint":"f2"}]}`
+	 "annotations":{"summary":"a pod restarts again and again","runbook_url":"docs/runbooks/ServiceRestarts.md"},"startsAt":"2026-07-19T01:00:00Z","fingerprint":"f2"}]}`
 
 func TestAlertmanagersAlerts(t *testing.T) {
 	b := newBench(t, testenv.PrivateMariaDB(t), func(c *Config) { c.Alert.ReceiverToken = "hunter2" })
@@ -35,7 +35,7 @@ func TestAlertmanagersAlerts(t *testing.T) {
 	require.Equal(t, http.StatusNoContent, post(firing, "Bearer hunter2"), "Alertmanager repeats itself")
 	require.Equal(t, []string{"firing PodCrashLooping QUEUED"}, b.messages(t), "one message for both pods, once")
 	raw := b.text(t, "SELECT message_json FROM mq_alert_message")
-	for _, part := range []string{"pod=relay-1", "pod=relay-2", `"env":"id-test"`, `"task":"PodCrashLooping"`, `"requestId":"sweep-`, "https://example.test/r", `"service":"relay"`} {
+	for _, part := range []string{"pod=relay-1", "pod=relay-2", `"env":"id-test"`, `"task":"PodCrashLooping"`, `"requestId":"sweep-`, "https://example.test/r", "https://example.test/runbooks/ServiceRestarts.md", `"service":"relay"`} {
 		require.Contains(t, raw, part)
 	}
 	// A sweep leaves them alone.
