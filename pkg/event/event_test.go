@@ -150,7 +150,7 @@ func TestTimesInHeaders(t *testing.T) {
 func TestLogFieldsStandOnEveryLine(t *testing.T) {
 	var out bytes.Buffer
 	ctx := zerolog.New(&out).WithContext(t.Context())
-	ctx = event.WithLogFields(ctx, event.LogFields{Task: "push-dispatch", EventID: "push:1", TraceID: event.TraceID("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")})
+	ctx = event.WithLogFields(ctx, event.LogFields{Task: "push-dispatch", EventID: "push:1", Trace: event.Trace{Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}})
 	zerolog.Ctx(ctx).Info().Msg("x")
 	require.JSONEq(t, `{"level":"info","task":"push-dispatch","event_id":"push:1","trace_id":"0af7651916cd43dd8448eb211c80319c","message":"x"}`, out.String())
 	require.Empty(t, event.TraceID("garbage"))

@@ -9,11 +9,11 @@ import (
 
 // LogFields are the ids by which a log line is found again. Empty ones are left out.
 type LogFields struct {
-	Task      string
-	Group     string
-	EventID   string
-	TraceID   string
-	RequestID string
+	Task    string
+	Group   string
+	EventID string
+	// Trace is of the event in hand, or of the request that is being answered.
+	Trace Trace
 }
 
 // WithLogFields returns a context whose logger (zerolog.Ctx) writes f on every line.
@@ -32,8 +32,12 @@ type logContext struct {
 	logger *zerolog.Logger
 }
 
-// Value implements context.Context. The logger of the parent comes with the fields.
+// Value implements context.Context. The logger of the parent comes with the fields, and
+// the trace is TraceOf's.
 func (c *logContext) Value(key any) any {
+	if key == (traceKey{}) && c.fields.Trace != (Trace{}) {
+		return c.fields.Trace
+	}
 	v := c.Context.Value(key)
 	base, ok := v.(*zerolog.Logger)
 	if !ok || base != zerolog.Ctx(c.Context) {
@@ -51,21 +55,12 @@ func (f LogFields) add(c zerolog.Context) zerolog.Context {
 		{"task", f.Task},
 		{"consumer_group", f.Group},
 		{"event_id", f.EventID},
-		{"trace_id", f.TraceID},
-		{"request_id", f.RequestID},
+		{"trace_id", TraceID(f.Trace.Traceparent)},
+		{"request_id", f.Trace.RequestID},
 	} {
 		if kv.value != "" {
 			c = c.Str(kv.name, kv.value)
 		}
 	}
 	return c
-}
-
-// TraceID takes the trace id out of a W3C traceparent, or returns "".
-func TraceID(traceparent string) string {
-	// version(2) - trace-id(32) - parent-id(16) - flags(2)
-	if len(traceparent) != MaxTraceparentLen || traceparent[2] != '-' || traceparent[35] != '-' {
-		return ""
-	}
-	return traceparent[3:35]
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seahub/seahub-mq/pkg/eventbus/driver"
 )
@@ -41,6 +42,7 @@ type Option func(*options)
 type options struct {
 	deadLetters DeadLetters
 	registerer  prometheus.Registerer
+	tracers     trace.TracerProvider
 }
 
 // WithDeadLetters names the store of dead letters. Subscribe needs one.
@@ -69,6 +71,7 @@ type Bus struct {
 	country     string
 	deadLetters DeadLetters
 	metrics     *metrics
+	tracing     *tracing
 	publisher   *Publisher
 
 	mu     sync.Mutex
@@ -87,11 +90,11 @@ func New(parts Parts, cfg Config, env, country string, opts ...Option) *Bus {
 	o := collect(opts)
 	b := &Bus{
 		parts: parts, cfg: cfg.withDefaults(), env: env, country: country,
-		deadLetters: o.deadLetters, states: map[string]*state{},
+		deadLetters: o.deadLetters, tracing: newTracing(o.tracers), states: map[string]*state{},
 	}
 	b.stopped, b.stop = context.WithCancel(context.Background())
 	b.metrics = newMetrics(o.registerer, b.snapshot)
-	b.publisher = &Publisher{sender: parts.Sender, metrics: b.metrics}
+	b.publisher = &Publisher{sender: parts.Sender, metrics: b.metrics, tracing: b.tracing}
 	return b
 }
 

@@ -32,7 +32,7 @@ type guard struct {
 }
 
 func newGuard(b *Bus, sub Subscription, h Handler, st *state) *guard {
-	g := &guard{bus: b, sub: sub, handler: h, st: st, concurrency: sub.Concurrency, timeout: sub.HandlerTimeout}
+	g := &guard{bus: b, sub: sub, handler: b.tracing.handler(sub.Group, h), st: st, concurrency: sub.Concurrency, timeout: sub.HandlerTimeout}
 	if g.concurrency == 0 {
 		g.concurrency = b.cfg.Concurrency
 	}
@@ -48,9 +48,8 @@ func (g *guard) handle(ctx context.Context, d Delivery) Outcome {
 	// A finished event is a debug line; unless somebody wants it, no logger is made.
 	quiet := zerolog.Ctx(ctx).GetLevel() > zerolog.DebugLevel
 	ctx = event.WithLogFields(ctx, event.LogFields{
-		EventID:   d.Key,
-		TraceID:   event.TraceID(d.Headers[event.HeaderTraceparent]),
-		RequestID: d.Headers[event.HeaderRequestID],
+		EventID: d.Key,
+		Trace:   event.Trace{Traceparent: d.Headers[event.HeaderTraceparent], RequestID: d.Headers[event.HeaderRequestID]},
 	})
 	start := time.Now()
 	created, hasCreated := event.ParseTime(d.Headers[event.HeaderCreatedAt])

@@ -12,6 +12,7 @@ import (
 type Publisher struct {
 	sender  driver.Sender
 	metrics *metrics
+	tracing *tracing
 }
 
 // PublishBatch sends msgs and returns one result for each, in the same order. It
@@ -21,9 +22,11 @@ func (p *Publisher) PublishBatch(ctx context.Context, msgs []Message) []Result {
 	if len(msgs) == 0 {
 		return nil
 	}
+	ctx, done := p.tracing.publish(ctx, msgs)
 	start := time.Now()
 	results := p.sender.Send(ctx, msgs)
 	p.metrics.published(results, time.Since(start))
+	done(results)
 	return results
 }
 

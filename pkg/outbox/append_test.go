@@ -33,7 +33,7 @@ func TestAppendCommitsAndRollsBackWithTheBusinessTransaction(t *testing.T) {
 		require.ErrorIs(t, err, errBusiness)
 		require.Zero(t, b.QueryInt(t, "SELECT COUNT(*) FROM outbox_event"))
 
-		ctx := outbox.WithTrace(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "req-1")
+		ctx := event.WithTrace(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "req-1")
 		require.NoError(t, db.InTx(t.Context(), b.gorm, func(tx *gorm.DB) error {
 			require.NoError(t, tx.Exec("INSERT INTO orders VALUES (1)").Error)
 			got, err := outbox.Append(ctx, tx, someEvent("push:1"))

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/seahub/seahub-mq/pkg/backoff"
+	"github.com/seahub/seahub-mq/pkg/event"
 )
 
 func recordsOf(retries ...int) []Record {
@@ -143,10 +145,19 @@ func TestConfigKeepsTheOrderOfItsTimes(t *testing.T) {
 
 func TestTraceValuesThatDoNotFitAreLeftOut(t *testing.T) {
 	good := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	require.Equal(t, trace{good, "r"}, traceOf(WithTrace(t.Context(), good, "r")))
-	require.Equal(t, trace{}, traceOf(WithTrace(t.Context(), "junk", strings.Repeat("r", 65))))
-	require.Equal(t, trace{}, traceOf(WithTrace(t.Context(), good[:54]+"é", "a b")))
-	require.Equal(t, trace{}, traceOf(t.Context()))
+	require.Equal(t, event.Trace{Traceparent: good, RequestID: "r"}, traceOf(event.WithTrace(t.Context(), good, "r")))
+	require.Equal(t, event.Trace{}, traceOf(event.WithTrace(t.Context(), "junk", strings.Repeat("r", 65))))
+	require.Equal(t, event.Trace{}, traceOf(event.WithTrace(t.Context(), good[:54]+"é", "a b")))
+	require.Equal(t, event.Trace{}, traceOf(t.Context()))
+}
+
+func TestTheSpanInProgressIsTheTrace(t *testing.T) {
+	old := event.WithTrace(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "r")
+	span := oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
+		TraceID: oteltrace.TraceID{1}, SpanID: oteltrace.SpanID{2}, TraceFlags: oteltrace.FlagsSampled,
+	})
+	require.Equal(t, event.Trace{Traceparent: "00-01000000000000000000000000000000-0200000000000000-01", RequestID: "r"},
+		traceOf(oteltrace.ContextWithSpanContext(old, span)))
 }
 
 func TestWindow(t *testing.T) {

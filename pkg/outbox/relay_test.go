@@ -13,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/seahub/seahub-mq/pkg/db"
+	"github.com/seahub/seahub-mq/pkg/event"
 	"github.com/seahub/seahub-mq/pkg/lease"
 	"github.com/seahub/seahub-mq/pkg/outbox"
 	"github.com/seahub/seahub-mq/pkg/testenv"
@@ -21,7 +22,7 @@ import (
 func TestRelayPublishesWhatWasAppendedAndMarksIt(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *box) {
 		m := newMemory()
-		ctx := outbox.WithTrace(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "req-1")
+		ctx := event.WithTrace(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "req-1")
 		require.NoError(t, db.InTx(ctx, b.gorm, func(tx *gorm.DB) error {
 			_, err := outbox.Append(ctx, tx, someEvent("push:1"))
 			return err

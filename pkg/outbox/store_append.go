@@ -21,7 +21,7 @@ const (
 type row struct {
 	event.Event
 	id    string
-	trace trace
+	trace event.Trace
 }
 
 // target is where appended events go: the columns and values of one row, and the
@@ -57,7 +57,7 @@ func intoDelayed(d due) target {
 func baseArgs(r row) []any {
 	return []any{
 		r.id, r.EventID, string(r.Type), r.AggregateType, r.AggregateID, string(r.Payload),
-		orNull(r.trace.traceparent), orNull(r.trace.requestID),
+		orNull(r.trace.Traceparent), orNull(r.trace.RequestID),
 	}
 }
 

@@ -36,7 +36,7 @@ func claimDue(ctx context.Context, tx *sql.Tx, limit int) ([]row, error) {
 	for rows.Next() {
 		var r row
 		if err := rows.Scan(&r.id, &r.EventID, &r.Type, &r.AggregateType, &r.AggregateID, &r.Payload,
-			&r.trace.traceparent, &r.trace.requestID); err != nil {
+			&r.trace.Traceparent, &r.trace.RequestID); err != nil {
 			return nil, fmt.Errorf("claim due events: read a row: %w", err)
 		}
 		out = append(out, r)

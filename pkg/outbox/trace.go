@@ -3,32 +3,28 @@ package outbox
 import (
 	"context"
 
+	"go.opentelemetry.io/otel/propagation"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
 	"github.com/seahub/seahub-mq/pkg/event"
 )
 
-type traceKey struct{}
-
-type trace struct {
-	traceparent string
-	requestID   string
-}
-
-// WithTrace returns a context whose appended events carry the trace and the request
-// that caused them. Values that do not fit are left out: an event never fails for
-// the sake of its trace.
-func WithTrace(ctx context.Context, traceparent, requestID string) context.Context {
-	var t trace
-	if event.TraceID(traceparent) != "" && plain(traceparent) {
-		t.traceparent = traceparent
+// traceOf is the trace that events appended under ctx carry: the OpenTelemetry span in
+// progress, else what event.WithTrace was given. Values that do not fit are left out: an
+// event never fails for the sake of its trace.
+func traceOf(ctx context.Context) event.Trace {
+	t := event.TraceOf(ctx)
+	if oteltrace.SpanContextFromContext(ctx).IsValid() {
+		header := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(ctx, header)
+		t.Traceparent = header.Get(event.HeaderTraceparent)
 	}
-	if len(requestID) <= event.MaxRequestIDLen && plain(requestID) {
-		t.requestID = requestID
+	if event.TraceID(t.Traceparent) == "" || !plain(t.Traceparent) {
+		t.Traceparent = ""
 	}
-	return context.WithValue(ctx, traceKey{}, t)
-}
-
-func traceOf(ctx context.Context) trace {
-	t, _ := ctx.Value(traceKey{}).(trace)
+	if len(t.RequestID) > event.MaxRequestIDLen || !plain(t.RequestID) {
+		t.RequestID = ""
+	}
 	return t
 }
 

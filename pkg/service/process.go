@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // stopMargin is what OnStop functions and stragglers have after DrainTimeout.
@@ -27,6 +28,7 @@ type Process struct {
 	registry *registerer
 	health   *health
 	admin    *http.ServeMux
+	tracers  trace.TracerProvider
 
 	ctx    context.Context // ends when the loops are to stop
 	cancel context.CancelCauseFunc
@@ -103,6 +105,9 @@ func runProcess(ctx context.Context, spec Spec, environ []string, stderr io.Writ
 	}
 	p, err := newProcess(ctx, spec.Name, base)
 	if err != nil {
+		return err
+	}
+	if err := p.startTracing(ctx, spec.Name); err != nil {
 		return err
 	}
 	admin, err := p.serveAdmin(ctx)

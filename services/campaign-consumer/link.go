@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/seahub/seahub-mq/pkg/service"
 )
 
 // verdict is what one look at a share link tells. The zero value is unknown: what was
@@ -75,7 +77,7 @@ func newLinkChecker(cfg Config) *linkChecker {
 	return &linkChecker{
 		hosts: cfg.LinkHosts, targets: cfg.LinkTargets, timeout: cfg.LinkTimeout,
 		http: &http.Client{
-			Transport:     transport,
+			Transport:     service.Traced(transport),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}

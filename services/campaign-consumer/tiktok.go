@@ -16,6 +16,7 @@ import (
 	"github.com/seahub/seahub-mq/pkg/backoff"
 	"github.com/seahub/seahub-mq/pkg/budget"
 	"github.com/seahub/seahub-mq/pkg/lease"
+	"github.com/seahub/seahub-mq/pkg/service"
 )
 
 const (
@@ -74,10 +75,10 @@ func newClient(cfg Config, st tokenStore, leases *lease.Store, pace pacer, seen 
 
 func newHTTP() *http.Client {
 	return &http.Client{
-		Transport: &http.Transport{
+		Transport: service.Traced(&http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
 			MaxIdleConns: 64, MaxIdleConnsPerHost: 64, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
-		},
+		}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

@@ -71,7 +71,7 @@ func (s *sweeper) Overdue(context.Context, time.Duration, func(string, time.Time
 func (s *sweeper) sweep(ctx context.Context, leaseName string, h *lease.Held) (err error) {
 	began := time.Now()
 	sweepID := newSweepID()
-	ctx = event.WithLogFields(ctx, event.LogFields{RequestID: sweepID})
+	ctx = event.WithLogFields(ctx, event.LogFields{Trace: event.Trace{RequestID: sweepID}})
 	budget, cancel := context.WithTimeout(ctx, s.cfg.Sweep.Budget)
 	defer cancel()
 	r, err := s.store.reader(budget, s.cfg.Sweep.StatementTimeout)

@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/jwt"
+
+	"github.com/seahub/seahub-mq/pkg/service"
 )
 
 const (
@@ -95,10 +97,10 @@ func newFCM(endpoint, keyFile string, timeout time.Duration) (*fcmClient, error)
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{
+	transport := service.Traced(&http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
 		MaxIdleConns: 64, MaxIdleConnsPerHost: 64, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
-	}
+	})
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &fcmClient{
 		url:     strings.TrimSuffix(endpoint, "/") + "/v1/projects/" + url.PathEscape(key.ProjectID) + "/messages:send",

@@ -51,7 +51,7 @@ func wire(cfg *Config, role *string) func(ctx context.Context, p *service.Proces
 			Loops: map[string]func(context.Context) error{"ledger": d.purgeLedger},
 			OpenBus: func() (*eventbus.Bus, error) {
 				return provider.Open(cfg.MQ, cfg.Base.Env, cfg.Base.Country, *zerolog.Ctx(ctx),
-					eventbus.WithRegisterer(p.Registerer()), eventbus.WithDeadLetters(outbox.NewDeadLetterStore(pool)))
+					eventbus.WithTracerProvider(p.TracerProvider()), eventbus.WithRegisterer(p.Registerer()), eventbus.WithDeadLetters(outbox.NewDeadLetterStore(pool)))
 			},
 		})
 	}

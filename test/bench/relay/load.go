@@ -123,7 +123,7 @@ func (b *bed) transaction(ctx context.Context, l *load, i int, began time.Time) 
 		EventID: event.PushEventID(id), Type: event.PushDispatch, AggregateType: "push_task", AggregateID: id,
 		Payload: []byte(head + strings.Repeat("x", max(0, b.BodyBytes-len(head)-len(tail))) + tail),
 	}
-	ctx = outbox.WithTrace(ctx, fmt.Sprintf("00-%032x-%016x-01", i+1, i+1), "req-"+id)
+	ctx = event.WithTrace(ctx, fmt.Sprintf("00-%032x-%016x-01", i+1, i+1), "req-"+id)
 	start := time.Now()
 	tx, err := b.db.BeginTx(ctx, nil)
 	if err != nil {
