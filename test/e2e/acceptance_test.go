@@ -118,6 +118,9 @@ func flagOffIsTheOldPoll(t *testing.T, w *world) {
 }
 
 func flipsUnderLoad(t *testing.T, w *world) {
+	// Overdue is here what no flip explains: a row may wait for the lease of a path that
+	// was just switched off, and for the provider's next second.
+	w.Env["SEAHUB_PUSH_OVERDUE_BY"] = handOver.String()
 	w.relay("relay-1")
 	w.consumer("consume-1", "consume")
 	w.consumer("consume-2", "consume")
