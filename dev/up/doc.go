@@ -53,5 +53,8 @@ func instances() []instance {
 		{"push-consumer", "push-consumer-1", []string{"run", "--role=consume"}},
 		{"push-consumer", "push-consumer-2", []string{"run", "--role=consume"}},
 		{"push-consumer", "push-poll", []string{"run", "--role=poll"}},
+		{"coupon-consumer", "coupon", []string{"run", "--role=all"}},
+		{"campaign-consumer", "campaign", []string{"run", "--role=all"}},
+		{"ops-consumer", "ops", []string{"run", "--role=all"}},
 	}
 }

@@ -96,7 +96,8 @@ func look(o Options) (State, bool, error) {
 	return state, held, err
 }
 
-// Status prints what is up. It reports false when nothing is.
+// Status prints what is up, and how each part of it is. It reports false unless all of it
+// is up and well.
 func Status(ctx context.Context, o Options, out io.Writer) (bool, error) {
 	state, held, err := look(o)
 	if errors.Is(err, errNone) {
@@ -114,14 +115,21 @@ func Status(ctx context.Context, o Options, out io.Writer) (bool, error) {
 	if state.Phase != Ready {
 		return true, nil
 	}
+	well := true
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, p := range probeServers(ctx, state) {
+		well = well && p.trouble == ""
+		_, _ = fmt.Fprintf(t, "%s\t\t%s\n", p.name, orElse(p.trouble, "answers"))
+	}
 	for _, s := range state.Services {
-		_, _ = fmt.Fprintf(t, "%s\tpid %d\t%s\n", s.Name, s.Pid, readiness(ctx, s))
+		trouble := probeService(ctx, s)
+		well = well && trouble == ""
+		_, _ = fmt.Fprintf(t, "%s\tpid %d\t%s\n", s.Name, s.Pid, orElse(trouble, "ready"))
 	}
 	if err := t.Flush(); err != nil {
-		return true, err
+		return well, err
 	}
-	return true, printAddresses(out, o, state)
+	return well, printAddresses(out, o, state)
 }
 
 func orElse(text, other string) string {

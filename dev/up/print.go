@@ -1,15 +1,12 @@
 package up
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 )
 
 // printAddresses says where everything is and what to do with it.
@@ -82,23 +79,4 @@ func partsOf(dsn string) (host, port, schema string) {
 	addr, schema, _ := strings.Cut(rest, ")/")
 	host, port, _ = strings.Cut(addr, ":")
 	return host, port, schema
-}
-
-// readiness asks a service how it is.
-func readiness(ctx context.Context, s ServiceState) string {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Admin+"/readyz", nil)
-	if err != nil {
-		return err.Error()
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "does not answer"
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return "not ready: " + resp.Status
-	}
-	return "ready"
 }

@@ -39,7 +39,7 @@ func Supervise(ctx context.Context, o Options, log io.Writer) (err error) {
 		s.state.Phase, s.state.Step = Ready, ""
 		if err = s.state.write(o.Dir); err == nil {
 			s.say("everything is ready")
-			<-ctx.Done()
+			s.watchServers(ctx)
 		}
 	}
 	s.say("stopping")

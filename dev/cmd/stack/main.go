@@ -167,15 +167,15 @@ func statusCommand() *cobra.Command {
 	var o up.Options
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Say what is up; exit 1 when nothing is",
+		Short: "Say what is up and how it is; exit 1 unless all of it is well",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if o.Root, o.Dir, err = folders("up", o.Dir); err != nil {
 				return err
 			}
-			running, err := up.Status(cmd.Context(), o, os.Stdout)
-			if err == nil && !running {
-				err = errors.New("`make up` starts a system")
+			well, err := up.Status(cmd.Context(), o, os.Stdout)
+			if err == nil && !well {
+				err = errors.New("not everything is up and well; `make down` and `make up` start a system anew")
 			}
 			return err
 		},
