@@ -18,8 +18,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// stopMargin is what OnStop functions and stragglers have after DrainTimeout.
-const stopMargin = 10 * time.Second
+// StopMargin is what OnStop functions and stragglers have after DrainTimeout; whoever stops
+// a process must have patience for both.
+const StopMargin = 10 * time.Second
 
 // Process is a running service. Its methods are for Spec.Run; they are safe for
 // concurrent use.
@@ -152,7 +153,7 @@ func (p *Process) stop(ctx context.Context, admin *adminServer) error {
 	p.health.stopping()
 	again, forget := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGTERM, syscall.SIGINT)
 	defer forget()
-	bounded, cancel := context.WithTimeout(again, p.base.DrainTimeout+stopMargin)
+	bounded, cancel := context.WithTimeout(again, p.base.DrainTimeout+StopMargin)
 	defer cancel()
 	drained := make(chan struct{})
 	go func() { p.loops.Wait(); close(drained) }()
