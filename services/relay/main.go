@@ -16,7 +16,7 @@ func main() {
 		Config:  &cfg,
 		Run:     wire(&cfg),
 		Commands: withExitCodes(
-			statusCommand(t), failedCommand(t), requeueCommand(t), discardCommand(t), purgeCommand(t),
+			statusCommand(t), eventCommand(t), failedCommand(t), requeueCommand(t), discardCommand(t), purgeCommand(t),
 			migrateCommand(t), deadCommand(t), busCommand(t), topicsCommand(t),
 			flagsCommand(t.pool, func() string { return cfg.Base.Country }),
 		),
