@@ -31,6 +31,13 @@ type Totals struct {
 	DeadTokens int
 	Off        int
 	Fallbacks  int64
+
+	// Coupons by fate; PutOff are those of Expired that had been extended before.
+	Expired, PutOff, Redeemed, Kept int
+	// Calls are all requests to the platform.
+	Campaigns, Products, Calls int
+	// Alerts are episodes that people heard of.
+	Alerts int
 }
 
 // Verdict is the result of Check.
@@ -58,11 +65,20 @@ const (
 	promiseEvent       = "a committed push has its event, and every event is PUBLISHED"
 	promiseDeadLetter  = "nothing is left waiting or given up"
 	promiseFallback    = "no poll had to step in"
+	promiseCouponOnce  = "a coupon that came due is EXPIRED, once"
+	promiseCouponEarly = "no coupon expires before its time"
+	promiseCouponKept  = "a coupon that was redeemed or extended does not expire"
+	promiseTable       = "the table of campaign products is what the platform holds, row by row"
+	promiseCalls       = "the platform is asked no more than the sync needs, and by its rules"
+	promiseTold        = "people hear of each fault that they must hear of"
+	promiseToldOnce    = "an alert is told once and resolved once"
+	promiseCard        = "a card names env, country, task and trace or request"
 )
 
 func promises() []string {
 	return []string{promiseRow, promiseOnce, promiseNotTwice, promiseCollapse, promiseText, promiseStranger, promiseRolledBack, promiseStatus,
-		promiseDeadOff, promiseDeadRefused, promiseLiveOn, promiseEvent, promiseDeadLetter, promiseFallback}
+		promiseDeadOff, promiseDeadRefused, promiseLiveOn, promiseEvent, promiseDeadLetter, promiseFallback,
+		promiseCouponOnce, promiseCouponEarly, promiseCouponKept, promiseTable, promiseCalls, promiseTold, promiseToldOnce, promiseCard}
 }
 
 // Promises is how many promises Check looks at.
@@ -75,14 +91,18 @@ const (
 	statusPublished = "PUBLISHED"
 )
 
-// Check holds plan, tables and requests against each other.
-func Check(plan Plan, tables Tables, requests []Request) Verdict {
-	a := newAudit(plan, tables, requests)
+// Check holds plan, tables and record against each other.
+func Check(plan Plan, tables Tables, record Record) Verdict {
+	a := newAudit(plan, tables, record)
 	a.checkPushes()
 	a.checkRequests()
 	a.checkRolledBack()
 	a.checkTokens()
 	a.checkPipe()
+	a.checkCoupons()
+	a.checkTable()
+	a.checkCalls()
+	a.checkAlerts()
 	v := Verdict{Totals: a.totals}
 	for _, promise := range promises() {
 		if cases := a.cases[promise]; len(cases) > 0 {
@@ -99,6 +119,7 @@ type delivery struct{ push, token string }
 type audit struct {
 	plan     Plan
 	tables   Tables
+	record   Record
 	requests []Request // by time
 
 	commits    map[string]Commit
@@ -114,12 +135,12 @@ type audit struct {
 	totals Totals
 }
 
-func newAudit(plan Plan, tables Tables, requests []Request) *audit {
-	a := &audit{plan: plan, tables: tables,
+func newAudit(plan Plan, tables Tables, record Record) *audit {
+	a := &audit{plan: plan, tables: tables, record: record,
 		commits: map[string]Commit{}, rolledBack: map[string]bool{}, rows: map[string]PushRow{},
 		devices: map[string][]DeviceRow{}, byToken: map[string]DeviceRow{}, dead: map[string]bool{},
 		asked: map[delivery][]Request{}, events: map[string]int{}, cases: map[string][]string{}}
-	a.requests = slices.Clone(requests)
+	a.requests = slices.Clone(record.Requests)
 	slices.SortStableFunc(a.requests, func(x, y Request) int { return x.At.Compare(y.At) })
 	for _, c := range plan.Committed {
 		a.commits[c.PushID] = c
@@ -198,7 +219,7 @@ func (a *audit) checkDelivery(push string, d DeviceRow) {
 	accepted, heard := 0, false
 	for _, r := range asked {
 		if heard {
-			a.broken(promiseNotTwice, "push %s: device %s is asked again at %s", push, d.ID, r.At.UTC().Format("15:04:05.000"))
+			a.broken(promiseNotTwice, "push %s: device %s is asked again at %s", push, d.ID, clock(r.At))
 		}
 		if !r.Accepted {
 			continue
@@ -222,7 +243,7 @@ func (a *audit) checkRequests() {
 		d, known := a.byToken[r.Token]
 		ids := distinct(r.CollapseIDs)
 		if len(ids) != 1 {
-			a.broken(promiseCollapse, "request of %s for device %s: %d collapse ids %q", r.At.UTC().Format("15:04:05.000"), d.ID, len(ids), ids)
+			a.broken(promiseCollapse, "request of %s for device %s: %d collapse ids %q", clock(r.At), d.ID, len(ids), ids)
 		} else if !a.rolledBack[ids[0]] { // those are reported as such
 			a.checkAddress(ids[0], r, d, known)
 		}

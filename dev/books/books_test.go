@@ -23,6 +23,8 @@ type evidence struct {
 	plan     books.Plan
 	tables   books.Tables
 	requests []books.Request
+	calls    []books.Call
+	told     []books.Told
 }
 
 func start() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
@@ -78,7 +80,9 @@ func balanced() *evidence {
 	}
 }
 
-func (e *evidence) check() books.Verdict { return books.Check(e.plan, e.tables, e.requests) }
+func (e *evidence) check() books.Verdict {
+	return books.Check(e.plan, e.tables, books.Record{Requests: e.requests, Calls: e.calls, Told: e.told})
+}
 
 func TestBalanced(t *testing.T) {
 	v := balanced().check()

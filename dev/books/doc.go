@@ -1,8 +1,8 @@
-// Package books judges a run of the push path by evidence that the code under test
-// does not write: what the feeder did (Plan), what the business tables say (Tables)
-// and what the push provider was asked for (Request). It holds what was promised
-// against what happened, push by push and device by device, and reports every
-// difference with its ids.
+// Package books judges a run by evidence that the code under test does not write: what
+// the feeder did (Plan), what the business tables say (Tables) and what the outside
+// services were asked for (Record). It holds what was promised against what happened,
+// push by push, coupon by coupon, product by product and alert by alert, and reports
+// every difference with its ids.
 //
 // It imports no room of the project: a fault in one cannot hide itself here.
 package books
@@ -15,6 +15,19 @@ type Plan struct {
 	RolledBack []string // push ids
 	// DeadTokens are those that the provider answers UNREGISTERED.
 	DeadTokens []string
+
+	Country   string
+	Coupons   []Coupon
+	Campaigns []Campaign
+	MustTell  []MustTell
+}
+
+// Record is what the outside services recorded: the push provider's requests, the calls
+// of the campaign platform, and what people read in the chat.
+type Record struct {
+	Requests []Request
+	Calls    []Call
+	Told     []Told
 }
 
 // Commit is one push whose business transaction committed.
@@ -51,6 +64,10 @@ type Tables struct {
 	Delayed     []string // event ids that still wait for their time
 	DeadLetters []string // event ids
 	Fallbacks   []Fallback
+
+	Coupons     []CouponRow
+	Expirations []Expiration
+	Products    []ProductRow
 }
 
 // PushRow is a row of push_messages.

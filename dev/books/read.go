@@ -6,6 +6,17 @@ import (
 	"fmt"
 )
 
+// BookSQL makes the database itself note who expires a coupon when; Read reads that.
+func BookSQL() []string {
+	return []string{
+		`CREATE TABLE demo_expirations (n BIGINT AUTO_INCREMENT PRIMARY KEY, coupon_id VARCHAR(64) NOT NULL, old_status VARCHAR(16) NOT NULL,
+			due_at DATETIME(3) NOT NULL, at DATETIME(3) NOT NULL)`,
+		`CREATE TRIGGER demo_book AFTER UPDATE ON user_coupons FOR EACH ROW BEGIN
+			IF NEW.status = 'EXPIRED' THEN
+				INSERT INTO demo_expirations (coupon_id, old_status, due_at, at) VALUES (NEW.id, OLD.status, OLD.expires_at, NOW(3)); END IF; END`,
+	}
+}
+
 // Read takes the tables in one snapshot.
 func Read(ctx context.Context, db *sql.DB) (Tables, error) {
 	t, err := read(ctx, db)
@@ -38,6 +49,22 @@ func read(ctx context.Context, db *sql.DB) (t Tables, err error) {
 		return t, err
 	}
 	if t.DeadLetters, err = collect(ctx, tx, "SELECT event_id FROM mq_dead_letter", id); err != nil {
+		return t, err
+	}
+	if t.Coupons, err = collect(ctx, tx, "SELECT id, status FROM user_coupons",
+		func(c *CouponRow) []any { return []any{&c.ID, &c.Status} }); err != nil {
+		return t, err
+	}
+	if t.Products, err = collect(ctx, tx, `SELECT campaign_id, product_id, title, lowest_price, highest_price, currency,
+		total_commission_bp, inventory, sales, available, active, link_status FROM tiktok_partner_campaign_products`,
+		func(p *ProductRow) []any {
+			return []any{&p.CampaignID, &p.ID, &p.Name, &p.Lowest, &p.Highest, &p.Currency, &p.Commission, &p.Inventory, &p.Sales,
+				&p.Available, &p.Active, &p.Link}
+		}); err != nil {
+		return t, err
+	}
+	if t.Expirations, err = collect(ctx, tx, "SELECT coupon_id, old_status, due_at, at FROM demo_expirations",
+		func(e *Expiration) []any { return []any{&e.CouponID, &e.From, &e.Due, &e.At} }); err != nil {
 		return t, err
 	}
 	t.Fallbacks, err = collect(ctx, tx, "SELECT task, instance, fallback_runs, fallback FROM mq_task_health",

@@ -12,7 +12,8 @@ import (
 
 const (
 	// minPushes keeps every group below from being empty.
-	minPushes = 200
+	minPushes  = 200
+	minCoupons = 200
 	// pushesPerUser is the mean.
 	pushesPerUser = 2
 	// Of the users, one in deadOnly has a single device that is gone, and one in

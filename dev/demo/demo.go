@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -13,11 +14,12 @@ import (
 	"github.com/seahub/seahub-mq/dev/lockdir"
 	"github.com/seahub/seahub-mq/dev/proc"
 	"github.com/seahub/seahub-mq/dev/stack"
+	"github.com/seahub/seahub-mq/pkg/testenv/feishufake"
 )
 
 const (
 	// wholeTime bounds the run whatever happens; the steps have nearer bounds.
-	wholeTime = 5 * time.Minute
+	wholeTime = 6 * time.Minute
 	stopTime  = time.Minute
 )
 
@@ -30,8 +32,8 @@ type Options struct {
 	Root, Dir string
 	// Provider is the broker: one of the stack's.
 	Provider string
-	// Pushes is how many business transactions are begun.
-	Pushes int
+	// Pushes is how many business transactions are begun, Coupons how many coupons come due.
+	Pushes, Coupons int
 	// Keep leaves logs and binaries in Dir also when all is well.
 	Keep bool
 	// Sabotage falsifies the evidence before it is judged: see Sabotages.
@@ -46,10 +48,15 @@ type run struct {
 	o      Options
 	say    *screen
 	stack  *stack.Stack
+	feishu *feishufake.Server
 	cast   *cast
 	feed   *feed
 	faults *faults
 	relays *pair
+	ops    *stack.Service
+
+	coupons   *coupons
+	campaigns []books.Campaign
 }
 
 // Run plays the story. The last line that it writes is the verdict; an error other
@@ -87,6 +94,9 @@ func checkOptions(o Options) error {
 	if o.Pushes < minPushes {
 		return fmt.Errorf("--pushes is %d: at least %d are needed, so that every fault meets some", o.Pushes, minPushes)
 	}
+	if o.Coupons < minCoupons {
+		return fmt.Errorf("--coupons is %d: at least %d are needed", o.Coupons, minCoupons)
+	}
 	switch o.Provider {
 	case "", stack.RedisStreams, stack.RocketMQ:
 	default:
@@ -104,12 +114,16 @@ func checkOptions(o Options) error {
 }
 
 func (r *run) introduce() {
-	r.say.printf(`This starts a private MariaDB, %[1]s and a strict FCM fake, then relay ×2, push-consumer ×2 and its poll as processes.
+	r.say.printf(`This starts a private MariaDB, %[1]s and strict fakes of FCM, TikTok and Feishu, then relay ×2, the consumers of pushes,
+coupons and campaigns with their polls, and ops-consumer, as processes.
 %[2]d business transactions each write a push and its event; some roll back, some pushes are due later, some devices are gone.
-In the middle FCM answers 429, answers get lost, %[1]s is stopped for %[3]s, the working relay is killed with -9, and
-events that were published are published again by hand. It takes about a minute and a half; Ctrl-C stops everything.
-At the end the business tables and FCM's own record must agree: each push once on each live device, and nothing else.
-`, brokerName(r.o.Provider), r.o.Pushes, brokerStop)
+%[3]d coupons come due while people redeem some and have others extended; %[4]d TikTok campaigns of 10 to 1,000 products are synced.
+In the middle FCM answers 429, answers get lost, a poison event is written, %[1]s is stopped, the working relay is killed
+with -9, a consumer and then both relays are stopped, and events that were published are published again by hand; people
+hear in Feishu of what they must hear of. It takes about a minute and a half; Ctrl-C stops everything.
+At the end tables and the fakes' own records must agree: each push once on each live device, each coupon expired once and
+none early, campaign tables as TikTok has them, each alert told and resolved once, and nothing else.
+`, brokerName(r.o.Provider), r.o.Pushes, r.o.Coupons, len(campaignSizes()))
 }
 
 // play runs everything up to the verdict.
@@ -138,26 +152,45 @@ func (r *run) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for name, value := range settings() {
-		r.stack.Env[name] = value
-	}
-	r.say.printf("- turning the flag push-dispatch on and creating users and devices")
-	if _, err := r.relay(ctx, "flags", "set", "push-dispatch", "on", "--reason", "demo"); err != nil {
-		return err
+	maps.Copy(r.stack.Env, settings())
+	r.say.printf("- turning the flags on, creating users, devices and campaigns")
+	for _, flag := range []string{"push-dispatch", "coupon-expire", "campaign-sync"} {
+		if _, err := r.relay(ctx, "flags", "set", flag, "on", "--reason", "demo"); err != nil {
+			return err
+		}
 	}
 	flagged := time.Now()
-	if r.cast, err = newCast(ctx, r.stack, r.o.Pushes); err != nil {
+	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	r.say.printf("- starting relay ×2, push-consumer ×2 and its poll")
+	r.say.printf("- starting relay ×2, the consumers and ops-consumer")
 	if err := r.startServices(ctx); err != nil {
 		return err
 	}
+	r.introduceOps()
+	go r.chat(ctx) // ends with the run
 	r.say.printf("- waiting until the flag is binding everywhere")
 	return pause(ctx, time.Until(flagged.Add(flagBinding)))
 }
 
-// perform feeds the pushes while the faults happen.
+// prepare makes what the business and the world outside have before the story begins.
+func (r *run) prepare(ctx context.Context) error {
+	var err error
+	if r.cast, err = newCast(ctx, r.stack, r.o.Pushes); err != nil {
+		return err
+	}
+	for _, statement := range books.BookSQL() {
+		if _, err := r.stack.DB.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("make the book of expirations: %w", err)
+		}
+	}
+	r.coupons = &coupons{db: r.stack.DB, plan: map[string]books.Coupon{}}
+	r.campaigns = offerCampaigns(r.stack.TikTok)
+	r.feishu, err = feishufake.Start(feishufake.Options{Secret: "demo"})
+	return err
+}
+
+// perform feeds pushes and coupons while the faults happen.
 func (r *run) perform(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -167,20 +200,30 @@ func (r *run) perform(ctx context.Context) error {
 	}
 	defer r.feed.close()
 	r.faults = &faults{run: r}
-	r.say.startLine(ctx, r.progress)
-	trouble := make(chan error, 1)
-	go func() {
-		err := r.faults.play(ctx)
-		if err != nil {
-			cancel(err)
-		}
-		trouble <- err
-	}()
-	fed := r.feed.play(ctx)
-	if fed != nil {
-		cancel(fed)
+	if err := r.startPolls(ctx); err != nil {
+		return err
 	}
-	return errors.Join(fed, <-trouble)
+	r.say.startLine(ctx, r.progress)
+	parts := []func(context.Context) error{
+		r.feed.play,
+		func(ctx context.Context) error { return r.coupons.play(ctx, r.o.Coupons) },
+		r.faults.play,
+	}
+	ends := make(chan error, len(parts))
+	for _, play := range parts {
+		go func() {
+			err := play(ctx)
+			if err != nil {
+				cancel(err)
+			}
+			ends <- err
+		}()
+	}
+	var errs []error
+	for range parts {
+		errs = append(errs, <-ends)
+	}
+	return errors.Join(errs...)
 }
 
 func (r *run) stop(ctx context.Context) error {
@@ -190,7 +233,11 @@ func (r *run) stop(ctx context.Context) error {
 	r.say.printf("- stopping everything")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
-	if err := r.stack.Close(ctx); err != nil {
+	err := r.stack.Close(ctx)
+	if r.feishu != nil {
+		err = errors.Join(err, r.feishu.Close())
+	}
+	if err != nil {
 		return err
 	}
 	children, err := proc.Children(os.Getpid())

@@ -7,12 +7,16 @@ import (
 )
 
 // Judge lets tests see what one sabotage does to good evidence.
-func Judge(sabotage string, plan books.Plan, tables books.Tables, requests []books.Request) (books.Verdict, error) {
+func Judge(sabotage string, plan books.Plan, tables books.Tables, record books.Record) (books.Verdict, error) {
 	r := &run{o: Options{Sabotage: sabotage}, say: newScreen(io.Discard, false)}
-	e := &evidence{plan, tables, requests}
+	e := &evidence{plan, tables, record}
 	err := r.falsify(e)
-	return books.Check(e.plan, e.tables, e.requests), err
+	return books.Check(e.plan, e.tables, e.record), err
 }
 
-// Record lets tests see what becomes of the fake's record.
-var Record = record
+// Record, Calls and Told let tests see what becomes of the fakes' records.
+var (
+	Record = record
+	Calls  = calls
+	Told   = told
+)

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -34,13 +35,17 @@ type faults struct {
 	now     string // what is broken at the moment
 	windows []books.Window
 	redone  int // events that were given back by hand
+	tell    []books.MustTell
+	ended   int // deliveries that ended in processes that are gone
 }
 
 // act is one fault, begun when this share of the feed has begun.
 type act struct {
 	share float64
 	title string
-	play  func(f *faults, ctx context.Context) error
+	// beside says that pushes take no notice.
+	beside bool
+	play   func(f *faults, ctx context.Context) error
 }
 
 // brokerName is what the story calls the broker.
@@ -53,13 +58,16 @@ func brokerName(provider string) string {
 
 func acts(broker string) []act {
 	return []act{
-		{0.08, fmt.Sprintf("FCM answers 429 for %s (Retry-After: %s)", quotaSpell, quotaWait), (*faults).quota},
-		{0.28, fmt.Sprintf("FCM takes %d requests and closes the connection without an answer", lostAnswers), (*faults).loseAnswers},
-		{0.36, fmt.Sprintf("%d published events are published again by their ids", replays), (*faults).replayByID},
-		{0.42, fmt.Sprintf("%s is stopped for %s", broker, brokerStop), (*faults).stopBroker},
-		{0.68, "the working relay is killed with -9", (*faults).killRelay},
-		{0.92, "all events of the first seconds are published again", (*faults).replayByTime},
-		{0.96, fmt.Sprintf("FCM takes %d requests and says 503", lostAnswers), (*faults).lie},
+		{0.12, "a poison event is written: no broker takes it", true, (*faults).poison},
+		{0.18, fmt.Sprintf("FCM answers 429 for %s (Retry-After: %s)", quotaSpell, quotaWait), false, (*faults).quota},
+		{0.30, fmt.Sprintf("FCM takes %d requests and closes the connection without an answer", lostAnswers), false, (*faults).loseAnswers},
+		{0.32, fmt.Sprintf("%d published events are published again by their ids", replays), true, (*faults).replayByID},
+		{0.38, fmt.Sprintf("%s is stopped for at least %s", broker, brokerStop), false, (*faults).stopBroker},
+		{0.55, "the working relay is killed with -9", false, (*faults).killRelay},
+		{0.64, fmt.Sprintf("FCM takes %d requests and says 503", lostAnswers), false, (*faults).lie},
+		{0.65, "coupon-consumer is stopped", true, (*faults).stopConsumer},
+		{0.85, "both relays are stopped", false, (*faults).stopRelays},
+		{0.97, "all events of the first seconds are published again", false, (*faults).replayByTime},
 	}
 }
 
@@ -73,7 +81,9 @@ func (f *faults) play(ctx context.Context) error {
 		from := time.Now()
 		err := a.play(f, ctx)
 		f.mu.Lock()
-		f.windows = append(f.windows, books.Window{From: from.Add(-time.Second), To: time.Now().Add(aftermath)})
+		if !a.beside {
+			f.windows = append(f.windows, books.Window{From: from.Add(-time.Second), To: time.Now().Add(aftermath)})
+		}
 		f.mu.Unlock()
 		f.set("")
 		if err != nil {
@@ -110,6 +120,18 @@ func (f *faults) past() ([]books.Window, int) {
 	return append([]books.Window(nil), f.windows...), f.redone
 }
 
+func (f *faults) mustHaveTold() []books.MustTell {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]books.MustTell(nil), f.tell...)
+}
+
+func (f *faults) endedBefore() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended
+}
+
 func (f *faults) quota(ctx context.Context) error {
 	f.run.stack.FCM.Behave(fcmfake.Behaviour{Kind: fcmfake.Quota, RetryAfter: quotaWait, For: quotaSpell})
 	return pause(ctx, quotaSpell)
@@ -131,13 +153,75 @@ func (f *faults) stopBroker(ctx context.Context) error {
 	if f.run.o.Provider == stack.RocketMQ {
 		end = broker.Kill // its polite stop takes longer than the outage is to last
 	}
+	since := f.mustTell("PublishSilent", "the broker was stopped")
 	if err := end(); err != nil {
 		return err
 	}
-	if err := pause(ctx, brokerStop); err != nil {
+	if err := errors.Join(f.run.feed.another(ctx), pause(ctx, brokerStop), f.run.untilTold(ctx, "PublishSilent", since)); err != nil {
 		return err
 	}
 	return broker.Start(ctx)
+}
+
+// mustTell notes that people must hear of what begins now.
+func (f *faults) mustTell(rule, fault string) (since time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	since = time.Now()
+	f.tell = append(f.tell, books.MustTell{Rule: rule, Since: since, Fault: fault})
+	return since
+}
+
+// poison writes an event with a tag that cannot be, as a mistake in an app's code would,
+// and discards it when people have heard of it.
+func (f *faults) poison(ctx context.Context) error {
+	since := f.mustTell("OutboxFailed", "a poison event was written")
+	_, err := f.run.stack.DB.ExecContext(ctx, `INSERT INTO outbox_event (id, event_id, event_type, aggregate_type, aggregate_id, payload_json, created_at, request_id)
+		VALUES ('obe-poison', 'poison:1', 'NOT A TAG', 'mistake', 'mistake', '{}', NOW(3), 'req-of-the-mistake')`)
+	if err != nil {
+		return fmt.Errorf("write a poison event: %w", err)
+	}
+	if err := f.run.untilTold(ctx, "OutboxFailed", since); err != nil {
+		return err
+	}
+	_, err = f.run.relay(ctx, "discard", "--event-id=poison:1", "--reason=demo")
+	return err
+}
+
+// stopConsumer leaves events of one kind without a consumer until people hear of it.
+func (f *faults) stopConsumer(ctx context.Context) error {
+	since := f.mustTell("ConsumerLag", "coupon-consumer was stopped")
+	for _, s := range f.run.stack.Services() {
+		if s.Name != couponConsumer {
+			continue
+		}
+		n, err := endedDeliveries(ctx, s)
+		if err != nil {
+			return err
+		}
+		f.mu.Lock()
+		f.ended += n
+		f.mu.Unlock()
+		if err := s.Stop(ctx); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(f.run.coupons.another(ctx, "coupon-of-the-stop"), f.run.untilTold(ctx, "ConsumerLag", since)); err != nil {
+		return err
+	}
+	return f.run.startConsumer(ctx, couponConsumer, couponConsumer, "consume")
+}
+
+// stopRelays leaves the outbox without a relay until people hear of it.
+func (f *faults) stopRelays(ctx context.Context) error {
+	since := f.mustTell("OutboxBacklog", "both relays were stopped")
+	if err := errors.Join(f.run.relays.stop(ctx), f.run.feed.another(ctx), f.run.untilTold(ctx, "OutboxBacklog", since)); err != nil {
+		return err
+	}
+	return together(
+		func() error { return f.run.relays.start(ctx, 0) },
+		func() error { return f.run.relays.start(ctx, 1) },
+	)
 }
 
 func (f *faults) killRelay(ctx context.Context) error {
@@ -193,7 +277,13 @@ func (f *faults) replayByTime(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for published events: %w", err)
 	}
-	return f.requeue(ctx, "--type", "PUSH_DISPATCH", "--to", until)
+	if err := f.requeue(ctx, "--type", "PUSH_DISPATCH", "--to", until); err != nil {
+		return err
+	}
+	if err := f.requeue(ctx, "--type", "COUPON_EXPIRE", "--to", until); err != nil {
+		return err
+	}
+	return f.requeue(ctx, "--type", "CAMPAIGN_PRODUCT_SYNC", "--to", until)
 }
 
 func (f *faults) requeue(ctx context.Context, which ...string) error {

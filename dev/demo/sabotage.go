@@ -27,6 +27,16 @@ func Sabotages() []Sabotage {
 		{"unsent", "one push is still SENDING", unsent},
 		{"unpublished", "one event is still PENDING", unpublished},
 		{"fallback", "the poll stepped in once", fallback},
+		{"coupon-early", "one coupon expired a second before its time", couponEarly},
+		{"coupon-twice", "one coupon expired twice", couponTwice},
+		{"coupon-missed", "one coupon that was due is still ISSUED", couponMissed},
+		{"coupon-redeemed", "one redeemed coupon is EXPIRED", func(e *evidence) bool { return couponTaken(e, books.Redeemed) }},
+		{"coupon-extended", "one extended coupon is EXPIRED", func(e *evidence) bool { return couponTaken(e, books.Kept) }},
+		{"drop-product", "the table lacks one product", dropProduct},
+		{"change-product", "one product has another price in the table", changeProduct},
+		{"extra-call", "TikTok was asked for one share link twice", extraCall},
+		{"lose-alert", "people heard nothing of one fault", loseAlert},
+		{"alert-twice", "people heard of one fault twice", alertTwice},
 	}
 }
 
@@ -53,7 +63,7 @@ func (r *run) falsify(e *evidence) error {
 
 // accepted finds a request that was accepted and heard.
 func (e *evidence) accepted() int {
-	return slices.IndexFunc(e.requests, func(r books.Request) bool { return r.Accepted && !r.Unheard })
+	return slices.IndexFunc(e.record.Requests, func(r books.Request) bool { return r.Accepted && !r.Unheard })
 }
 
 func loseRequest(e *evidence) bool {
@@ -61,8 +71,8 @@ func loseRequest(e *evidence) bool {
 	if i < 0 {
 		return false
 	}
-	push := e.requests[i].CollapseIDs[0]
-	e.requests = slices.DeleteFunc(e.requests, func(r books.Request) bool { return slices.Contains(r.CollapseIDs, push) })
+	push := e.record.Requests[i].CollapseIDs[0]
+	e.record.Requests = slices.DeleteFunc(e.record.Requests, func(r books.Request) bool { return slices.Contains(r.CollapseIDs, push) })
 	return true
 }
 
@@ -71,7 +81,7 @@ func extraRequest(e *evidence) bool {
 	if i < 0 {
 		return false
 	}
-	e.requests = append(e.requests, e.requests[i])
+	e.record.Requests = append(e.record.Requests, e.record.Requests[i])
 	return true
 }
 
@@ -80,9 +90,9 @@ func orphanRequest(e *evidence) bool {
 	if i < 0 || len(e.plan.RolledBack) == 0 {
 		return false
 	}
-	r := e.requests[i]
+	r := e.record.Requests[i]
 	r.CollapseIDs = []string{e.plan.RolledBack[0]}
-	e.requests = append(e.requests, r)
+	e.record.Requests = append(e.record.Requests, r)
 	return true
 }
 
@@ -91,7 +101,7 @@ func otherCollapseID(e *evidence) bool {
 	if i < 0 {
 		return false
 	}
-	e.requests[i].CollapseIDs = append(slices.Clone(e.requests[i].CollapseIDs), "another")
+	e.record.Requests[i].CollapseIDs = append(slices.Clone(e.record.Requests[i].CollapseIDs), "another")
 	return true
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	settleTime = 75 * time.Second
+	settleTime = 90 * time.Second
 	// quietTime is how long nothing may happen any more before the books are closed:
 	// a repeat that is one too many comes late.
 	quietTime = 2500 * time.Millisecond
@@ -22,6 +22,9 @@ type figures struct {
 	delayed                    int
 	open, sent, unsent         int // push_messages
 	requests                   int // to the fake
+	coupons, expired           int // coupons that have yet to expire, and that have
+	campaigns                  int // that are not synced
+	unresolved                 int // alerts without an all-clear
 }
 
 func (r *run) figures(ctx context.Context) (figures, error) {
@@ -56,6 +59,13 @@ func (r *run) figures(ctx context.Context) (figures, error) {
 	if err := r.stack.DB.QueryRowContext(ctx, "SELECT COUNT(*) FROM mq_delayed_event").Scan(&f.delayed); err != nil {
 		return f, fmt.Errorf("count delayed events: %w", err)
 	}
+	if f.coupons, f.expired, err = r.couponsOpen(ctx); err != nil {
+		return f, err
+	}
+	if f.campaigns, err = r.campaignsOpen(ctx); err != nil {
+		return f, err
+	}
+	f.unresolved = r.unresolved()
 	return f, nil
 }
 
@@ -82,8 +92,8 @@ func (r *run) progress(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	line := fmt.Sprintf("begun %d/%d · events: %d waiting, %d due later, %d published · pushes: %d open, %d sent, %d failed · FCM requests %d",
-		r.feed.begun.Load(), r.o.Pushes, f.pending, f.delayed, f.published, f.open, f.sent, f.unsent, f.requests)
+	line := fmt.Sprintf("begun %d/%d · events: %d waiting, %d due later, %d published · pushes: %d open, %d sent, %d failed · coupons expired %d · campaigns to sync %d",
+		r.feed.begun.Load(), r.o.Pushes, f.pending, f.delayed, f.published, f.open, f.sent, f.unsent, f.expired, f.campaigns)
 	if now := r.faults.current(); now != "" {
 		line += " · now: " + now
 	}
@@ -92,7 +102,7 @@ func (r *run) progress(ctx context.Context) string {
 
 // settle waits until nothing is left to do and nothing more happens.
 func (r *run) settle(ctx context.Context) error {
-	r.say.printf("- all is written; waiting until the last push has ended and nothing more happens")
+	r.say.printf("- all is written; waiting until the last push and coupon have ended and nothing more happens")
 	bounded, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	var last figures
@@ -106,13 +116,14 @@ func (r *run) settle(ctx context.Context) error {
 			return nil
 		}
 		if pause(bounded, 100*time.Millisecond) != nil {
-			return fmt.Errorf("it has not settled within %s: %d events wait, %d are due later, %d pushes are open", settleTime, last.pending, last.delayed, last.open)
+			return fmt.Errorf("it has not settled within %s: %d events wait, %d are due later; open are %d pushes, %d coupons, %d campaigns, %d alerts",
+				settleTime, last.pending, last.delayed, last.open, last.coupons, last.campaigns, last.unresolved)
 		}
 	}
 }
 
 func (r *run) settled(ctx context.Context, f figures) bool {
-	if f.pending+f.delayed+f.open > 0 {
+	if f.pending+f.delayed+f.open+f.coupons+f.campaigns+f.unresolved > 0 {
 		return false
 	}
 	for _, s := range r.stack.Services() {
@@ -128,4 +139,4 @@ func (r *run) settled(ctx context.Context, f figures) bool {
 	return true
 }
 
-func consumes(s *stack.Service) bool { return s.Kind == "push-consumer" }
+func consumes(s *stack.Service) bool { return s.Kind != "relay" }

@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// keptFiles stay after a good run: the binaries save the next one its linking, and the
-// lock is still held.
-func keptFiles() []string { return []string{"bin", "lock"} }
+// keptFiles stay after a good run: the binaries save the next one its linking, the lock
+// is still held, and the rest was promised.
+func keptFiles() []string { return []string{"bin", "lock", cardsFile, figuresFile} }
 
 // tidy empties the run's folder but for those.
 func (r *run) tidy() error {

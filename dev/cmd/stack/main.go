@@ -115,6 +115,7 @@ func demoCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Dir, "dir", "", "folder of the run (default .local/demo of the checkout)")
 	c.Flags().StringVar(&o.Provider, "provider", stack.RedisStreams, "the broker: "+stack.RedisStreams+" or "+stack.RocketMQ)
 	c.Flags().IntVar(&o.Pushes, "pushes", 2000, "business transactions to begin")
+	c.Flags().IntVar(&o.Coupons, "coupons", 5000, "coupons that come due")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the logs also when all is well")
 	var ways []string
 	for _, s := range demo.Sabotages() {
