@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -13,8 +14,9 @@ import (
 )
 
 // TestAcceptance is the acceptance list, for each service: a table of scenarios ×
-// services. Scenarios mostly wait, so the services go side by side.
+// services. Scenarios mostly wait, so they go side by side (see TestMain).
 func TestAcceptance(t *testing.T) {
+	t.Parallel()
 	for _, scenario := range []struct {
 		name string
 		play func(t *testing.T, w *world)
@@ -36,6 +38,7 @@ func TestAcceptance(t *testing.T) {
 		{"fallback: the handler fails", fallback(nil, nil)},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
+			t.Parallel()
 			for _, sub := range subjects() {
 				t.Run(sub.service, func(t *testing.T) {
 					t.Parallel()
@@ -52,7 +55,7 @@ func rollbackLeavesNoEvent(t *testing.T, w *world) {
 	w.eventPath()
 	undone := w.sub.undone(w)
 	w.awaitDone(soon, w.some(1)...) // what was committed later is done by now
-	require.Zero(t, w.count("SELECT COUNT(*) FROM outbox_event WHERE event_id = ?", w.sub.eventID(w, undone)))
+	require.Zero(t, w.events(undone))
 	require.Equal(t, 1, w.sub.effects(w))
 }
 
@@ -84,7 +87,8 @@ func replayChangesNothing(t *testing.T, w *world) {
 	w.sub.onceEach(w, ids...)
 
 	// A manual replay and a duplicate row of the broker change nothing.
-	before, id := w.sub.effects(w), w.sub.eventID(w, ids[0])
+	before, id := w.sub.effects(w), ""
+	require.NoError(t, w.DB.QueryRowContext(t.Context(), "SELECT event_id FROM outbox_event WHERE aggregate_id = ?", w.sub.aggregate(ids[0])).Scan(&id))
 	out := w.command("relay", "requeue", "--event-id", id, "--status", "PUBLISHED", "--reason", "replayed by hand")
 	require.Contains(t, out, "1")
 	w.published(soon)
@@ -115,9 +119,13 @@ func flagOffIsTheOldPoll(t *testing.T, w *world) {
 	if w.sub.announced {
 		require.Zero(t, w.count("SELECT COUNT(*) FROM outbox_event"), "the old job writes no events")
 	}
+	require.NoError(t, w.Redis.Kill())
+	w.awaitDone(soon, w.some(5)...) // it takes no broker
+	require.NoError(t, w.Redis.Restart(t.Context()))
 }
 
 func flipsUnderLoad(t *testing.T, w *world) {
+	maps.Copy(w.Env, w.sub.patient)
 	// Overdue is here what no flip explains: a row may wait for the lease of a path that
 	// was just switched off, and for the provider's next second.
 	w.Env["SEAHUB_PUSH_OVERDUE_BY"] = handOver.String()
@@ -128,7 +136,7 @@ func flipsUnderLoad(t *testing.T, w *world) {
 	w.consumer("poll-2", "poll")
 	// A load that outruns the machine would be a failure of the event path, and rightly
 	// be called one.
-	stop := w.load(4, 20*time.Millisecond, 50)
+	stop := w.load(4, 20*time.Millisecond, w.sub.atMost)
 	for _, percent := range []int{100, 0, 10, 100, 0, 100, 0} {
 		w.sub.disturb(w) // work is put off, across the flip
 		w.flag(percent, false)

@@ -56,6 +56,7 @@ func (w *world) sameCollapseID(id string, atLeast, atMost int) {
 }
 
 func TestKillOfAConsumerInMidSend(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.flagSince()
 	w.relay("relay-1")
@@ -69,6 +70,7 @@ func TestKillOfAConsumerInMidSend(t *testing.T) {
 }
 
 func TestAFrozenHolderIsReplacedAndChangesNothingAfterwards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.flagSince()
 	w.relay("relay-1")
@@ -88,6 +90,7 @@ func TestAFrozenHolderIsReplacedAndChangesNothingAfterwards(t *testing.T) {
 }
 
 func TestRandomKillsLoseNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.flagSince()
 	relays := map[string]*stack.Service{"relay-1": w.relay("relay-1"), "relay-2": w.relay("relay-2")}
@@ -130,11 +133,13 @@ func TestRandomKillsLoseNothing(t *testing.T) {
 }
 
 func TestRedisOutagesFailNoEvent(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]struct{ begin, end func(w *world) error }{
 		"stopped": {func(w *world) error { return w.Redis.Kill() }, func(w *world) error { return w.Redis.Restart(w.t.Context()) }},
 		"silent":  {func(w *world) error { return w.Redis.Freeze() }, func(w *world) error { return w.Redis.Thaw() }},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			w.flagSince()
 			relay := w.relay("relay-1")
@@ -158,6 +163,7 @@ func TestRedisOutagesFailNoEvent(t *testing.T) {
 }
 
 func TestDevicesTokensAndRollbacks(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.flagSince()
 	w.relay("relay-1")
@@ -187,6 +193,7 @@ func TestDevicesTokensAndRollbacks(t *testing.T) {
 // TestTheAppsOwnTableInItsOwnZone: the app's DDL with whole seconds, its zone, and rows
 // that name only its own columns.
 func TestTheAppsOwnTableInItsOwnZone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *stack.Options) { o.TimeZone, o.SeedTable = "+07:00", appTable })
 	w.flagSince()
 	w.relay("relay-1")
@@ -221,6 +228,7 @@ const appTable = `CREATE TABLE outbox_event (
 )`
 
 func TestADatabaseThatIsAwayMakesAServiceUnreadyNotDead(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	all := w.consumer("all-1", "all")
 	require.NoError(t, all.AwaitReady(t.Context()))

@@ -9,6 +9,7 @@ import (
 )
 
 func TestFlagOffNeedsNoBroker(t *testing.T) {
+	t.Parallel()
 	tests := map[string]func(w *world) []string{
 		"not configured": func(*world) []string { return []string{"SEAHUB_MQ_PROVIDER", ""} },
 		"wrong address":  func(*world) []string { return []string{"SEAHUB_REDIS_ADDRESSES", "127.0.0.1:1"} },
@@ -17,6 +18,7 @@ func TestFlagOffNeedsNoBroker(t *testing.T) {
 	}
 	for name, broken := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			all := w.consumer("all-1", "all", broken(w)...)
 			ids := w.pushes(5)
@@ -35,6 +37,7 @@ func TestFlagOffNeedsNoBroker(t *testing.T) {
 }
 
 func TestFlagOnWithoutAProviderPolls(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.flag(100, false)
 	all := w.consumer("all-1", "all", "SEAHUB_MQ_PROVIDER", "")
@@ -47,6 +50,7 @@ func TestFlagOnWithoutAProviderPolls(t *testing.T) {
 }
 
 func TestAnExplicitFalseBeatsTheRow(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.flagSince()
 	w.relay("relay-1")

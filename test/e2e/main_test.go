@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -18,7 +19,16 @@ var binaries map[string]string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
+// sideBySide is how many systems run at a time. They mostly wait; more than these would
+// make each other wait on two cores.
+const sideBySide = "4"
+
 func run(m *testing.M) int {
+	flag.Parse()
+	if err := flag.Set("test.parallel", sideBySide); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "seahub-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)

@@ -20,8 +20,8 @@ func (w *world) ops(instance string, fake *feishufake.Server, more ...string) *s
 		"SEAHUB_FEISHU_HOOK": fake.Hook(), "SEAHUB_FEISHU_SECRET": fake.Secret(), "SEAHUB_ALERT_SECOND_HOOK": fake.Plain(),
 		"SEAHUB_FEISHU_TIMEOUT": "2s", "SEAHUB_OPS_SWEEP_EVERY": "500ms", "SEAHUB_ALERT_SEND_EVERY": "100ms", "SEAHUB_ALERT_SEND_BACKOFF_MAX": "1s",
 		"SEAHUB_ALERT_FOR": "1s", "SEAHUB_ALERT_CLEAR_FOR": "1s", "SEAHUB_ALERT_UNKNOWN_FOR": "1h",
-		"SEAHUB_OPS_THRESHOLD_OUTBOX_AGE": "3s", "SEAHUB_OPS_THRESHOLD_PUBLISH_SILENCE": "5s", "SEAHUB_OPS_THRESHOLD_RELAY_PASS": "30s",
-		"SEAHUB_OPS_THRESHOLD_GROUP_AGE": "5s", "SEAHUB_ALERT_DATABASE_AFTER": "2s",
+		"SEAHUB_OPS_THRESHOLD_OUTBOX_AGE": "6s", "SEAHUB_OPS_THRESHOLD_PUBLISH_SILENCE": "6s", "SEAHUB_OPS_THRESHOLD_RELAY_PASS": "30s",
+		"SEAHUB_OPS_THRESHOLD_GROUP_AGE": "6s", "SEAHUB_ALERT_DATABASE_AFTER": "2s",
 	}
 	for i := 0; i < len(more); i += 2 {
 		env[more[i]] = more[i+1]
@@ -54,6 +54,7 @@ func told(t *testing.T, fake *feishufake.Server, word, rule string, bound time.D
 // The outbox alert: the relay is stopped, and later is back. An ops-consumer that is
 // killed between deciding and sending loses nothing and tells nothing twice.
 func TestOutboxBacklogReachesFeishu(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.flagSince()
 	fake := newFeishu(t)
@@ -87,6 +88,7 @@ func TestOutboxBacklogReachesFeishu(t *testing.T) {
 
 // The publish alerts: a poison event turns FAILED; and the broker is down.
 func TestPublishFailureReachesFeishu(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.flagSince()
 	fake := newFeishu(t)
@@ -115,6 +117,7 @@ func TestPublishFailureReachesFeishu(t *testing.T) {
 
 // The consumer's alert: it is stopped, and what waits for it grows old.
 func TestConsumerLagReachesFeishu(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.flagSince()
 	fake := newFeishu(t)
@@ -134,6 +137,7 @@ func TestConsumerLagReachesFeishu(t *testing.T) {
 
 // MySQL goes away: the alert needs no MySQL.
 func TestDatabaseOutageReachesFeishu(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	fake := newFeishu(t)
 	w.ops("ops-1", fake)
@@ -147,6 +151,7 @@ func TestDatabaseOutageReachesFeishu(t *testing.T) {
 // A push that fails for good is counted by an event, and the six polled figures need
 // neither broker nor events.
 func TestAFailedPushIsCounted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.flagSince()
 	w.exec("INSERT INTO mq_feature_flag SELECT 'ops-snapshot', country, enabled, rollout_bp, salt, version, effective_at, updated_by, reason, updated_at FROM mq_feature_flag WHERE flag = 'push-dispatch'")

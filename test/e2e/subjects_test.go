@@ -2,13 +2,14 @@ package e2e
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seahub/seahub-mq/pkg/db"
-	"github.com/seahub/seahub-mq/pkg/event"
 	"github.com/seahub/seahub-mq/pkg/testenv"
 	"github.com/seahub/seahub-mq/pkg/testenv/fcmfake"
 )
@@ -25,15 +26,20 @@ type subject struct {
 	// writes the events, so that there is no event path without it.
 	overdueBy time.Duration
 	announced bool
-	// table and final are where a piece of work is, and its status when it is done.
-	table, final string
+	// statusSQL reads the status of a piece of work, final is that of one that is done,
+	// doneSQL counts those.
+	statusSQL, final, doneSQL string
+	// atMost is how much undone work a load may pile up; patient makes the fallback wait
+	// for so long that a slow machine does not pass for a broken event path.
+	atMost  int
+	patient map[string]string
 	// one commits a piece of work that is due; writer makes a function for one of many
 	// writers that does so; written is work that its transaction takes back.
 	one    func(w *world) string
 	writer func(w *world) func(ctx context.Context)
 	undone func(w *world) string
-	// eventID names the event of a piece of work.
-	eventID func(w *world, id string) string
+	// aggregate is what the events of a piece of work are about.
+	aggregate func(id string) string
 	// onceEach demands one effect for each, and effects counts them all.
 	onceEach func(w *world, ids ...string)
 	effects  func(w *world) int
@@ -43,12 +49,15 @@ type subject struct {
 	fails, mends func(w *world)
 }
 
-func subjects() []subject { return []subject{pushSubject(), couponSubject()} }
+func subjects() []subject { return []subject{pushSubject(), couponSubject(), campaignSubject()} }
 
 func pushSubject() subject {
 	return subject{
-		service: "push-consumer", flag: "push-dispatch", overdueBy: overdueBy, table: "push_messages", final: "SENT",
-		one: func(w *world) string { return w.push(w.user(1), 0) },
+		service: "push-consumer", flag: "push-dispatch", overdueBy: overdueBy,
+		statusSQL: "SELECT status FROM push_messages WHERE id = ?", final: "SENT",
+		doneSQL: "SELECT COUNT(*) FROM push_messages WHERE status = 'SENT'", atMost: 50,
+		patient: map[string]string{"SEAHUB_PUSH_OVERDUE_BY": patience.String()},
+		one:     func(w *world) string { return w.push(w.user(1), 0) },
 		writer: func(w *world) func(context.Context) {
 			user := w.user(1)
 			return func(ctx context.Context) { w.pushThrough(ctx, user) }
@@ -59,9 +68,9 @@ func pushSubject() subject {
 			require.NoError(w.t, tx.Rollback().Error)
 			return "rolled-back"
 		},
-		eventID:  func(_ *world, id string) string { return event.PushEventID(id) },
-		onceEach: func(w *world, ids ...string) { w.onceEach(ids...) },
-		effects:  func(w *world) int { return len(w.FCM.Requests()) },
+		aggregate: func(id string) string { return id },
+		onceEach:  func(w *world, ids ...string) { w.onceEach(ids...) },
+		effects:   func(w *world) int { return len(w.FCM.Requests()) },
 		disturb: func(w *world) {
 			w.FCM.Behave(fcmfake.Behaviour{Kind: fcmfake.Quota, RetryAfter: time.Second, For: 500 * time.Millisecond})
 		},
@@ -70,13 +79,18 @@ func pushSubject() subject {
 	}
 }
 
+// patience is how long a row may be overdue where no fallback is to be seen.
+const patience = 20 * time.Second
+
 // couponOverdue is longer than a push's: the scan has to come by before the event does.
 const couponOverdue = 10 * pollEvery
 
 func couponSubject() subject {
 	return subject{
 		service: "coupon-consumer", flag: "coupon-expire", overdueBy: couponOverdue, announced: true,
-		table: "user_coupons", final: "EXPIRED",
+		statusSQL: "SELECT status FROM user_coupons WHERE id = ?", final: "EXPIRED",
+		doneSQL: "SELECT COUNT(*) FROM user_coupons WHERE status = 'EXPIRED'", atMost: 50,
+		patient: map[string]string{"SEAHUB_COUPON_OVERDUE_SCANS": fmt.Sprint(int(patience / pollEvery))},
 		env: map[string]string{
 			"SEAHUB_COUPON_EXPIRE_SCAN_DELAY_MS": fmt.Sprint(pollEvery.Milliseconds()),
 			"SEAHUB_COUPON_OVERDUE_SCANS":        fmt.Sprint(int(couponOverdue / pollEvery)),
@@ -107,7 +121,7 @@ func couponSubject() subject {
 			require.NoError(w.t, tx.Rollback().Error)
 			return "rolled-back"
 		},
-		eventID: func(_ *world, id string) string { return event.CouponExpireEventID("u-"+id, id) },
+		aggregate: func(id string) string { return id },
 		onceEach: func(w *world, ids ...string) {
 			for _, id := range ids {
 				require.Equal(w.t, 1, w.count("SELECT COUNT(*) FROM expirations WHERE id = ? AND early = 0", id), "coupon %s", id)
@@ -152,19 +166,28 @@ func (w *world) some(n int) []string {
 	return ids
 }
 
-// statusOf reads a piece of work.
+// statusOf reads a piece of work, "" while nothing is known of it.
 func (w *world) statusOf(id string) string {
 	w.t.Helper()
 	var s string
-	require.NoError(w.t, w.DB.QueryRowContext(w.t.Context(), "SELECT status FROM "+w.sub.table+" WHERE id = ?", id).Scan(&s))
+	err := w.DB.QueryRowContext(w.t.Context(), w.sub.statusSQL, id).Scan(&s)
+	if !errors.Is(err, sql.ErrNoRows) {
+		require.NoError(w.t, err)
+	}
 	return s
+}
+
+// events counts the events of a piece of work.
+func (w *world) events(id string) int {
+	w.t.Helper()
+	return w.count("SELECT COUNT(*) FROM outbox_event WHERE aggregate_id = ?", w.sub.aggregate(id))
 }
 
 // awaitDone waits until all of it is done.
 func (w *world) awaitDone(bound time.Duration, ids ...string) {
 	w.t.Helper()
 	for _, id := range ids {
-		testenv.Eventually(w.t, bound, w.sub.table+" "+id+" is "+w.sub.final, func() bool { return w.statusOf(id) == w.sub.final })
+		testenv.Eventually(w.t, bound, w.sub.service+": "+id+" is "+w.sub.final, func() bool { return w.statusOf(id) == w.sub.final })
 	}
 }
 

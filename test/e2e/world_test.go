@@ -28,7 +28,7 @@ import (
 // seconds is a second or a few here, in the same proportions.
 const (
 	pollEvery  = 500 * time.Millisecond
-	overdueBy  = 3 * time.Second
+	overdueBy  = 5 * time.Second
 	pushLease  = 3 * time.Second
 	fcmTimeout = time.Second
 	// handOver is how long after a change of a flag both paths may work (pkg/flags).
@@ -49,6 +49,7 @@ type world struct {
 
 	mu        sync.Mutex
 	committed []string
+	offered   map[string]bool // campaigns that the platform lists
 }
 
 // newWorld is one for push-consumer.
@@ -359,12 +360,11 @@ func (w *world) load(writers int, pause time.Duration, atMost int) (stop func())
 	if atMost < math.MaxInt {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				var undone int
-				err := w.DB.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+w.sub.table+" WHERE status <> ?", w.sub.final).Scan(&undone)
-				if err != nil && ctx.Err() == nil {
-					w.t.Errorf("count what is not done: %v", err)
+				begun, done := len(w.all()), 0
+				if err := w.DB.QueryRowContext(ctx, w.sub.doneSQL).Scan(&done); err != nil && ctx.Err() == nil {
+					w.t.Errorf("count what is done: %v", err)
 				}
-				full.Store(undone > atMost)
+				full.Store(begun-done > atMost)
 				time.Sleep(pause)
 			}
 		})
