@@ -2,10 +2,8 @@ package rocketmq_test
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -161,27 +159,12 @@ func TestBlackHoleIsBounded(t *testing.T) {
 	require.NoError(t, d.Close(ctx))
 }
 
-// blackHole is an address whose queue of connections is full, so that the kernel
-// answers no more requests for one.
 func blackHole(t *testing.T) string {
 	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	addr, end, err := rmqfake.BlackHole()
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	require.NoError(t, syscall.Listen(fd, 0))
-	name, err := syscall.Getsockname(fd)
-	require.NoError(t, err)
-	addr := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
-	for range 16 {
-		c, err := net.DialTimeout("tcp", addr, 300*time.Millisecond)
-		if err != nil {
-			return addr
-		}
-		t.Cleanup(func() { _ = c.Close() })
-	}
-	t.Fatal("the queue of connections does not fill up")
-	return ""
+	t.Cleanup(end)
+	return addr
 }
 
 // With a namespace the client changes a message while it sends it; a message that is

@@ -63,7 +63,7 @@ func (s *Server) answer(c *conn, q *remoting.Command) *remoting.Command {
 
 func (s *Server) route(q *remoting.Command) *remoting.Command {
 	s.mu.Lock()
-	queues := s.queuesOf(q.Fields["topic"])
+	queues, addr := s.queuesOf(q.Fields["topic"]), s.broker
 	s.mu.Unlock()
 	if queues == 0 {
 		return q.Reply(CodeTopicMissing, "No topic route info in name server for the topic: "+q.Fields["topic"])
@@ -72,7 +72,7 @@ func (s *Server) route(q *remoting.Command) *remoting.Command {
 	// A key that is a bare number, as a real name server writes it.
 	a.Body = fmt.Appendf(nil, `{"brokerDatas":[{"brokerAddrs":{0:%q},"brokerName":%q,"cluster":"fake"}],"filterServerTable":{},`+
 		`"queueDatas":[{"brokerName":%q,"perm":6,"readQueueNums":%d,"topicSysFlag":0,"writeQueueNums":%d}]}`,
-		s.BrokerAddr(), brokerName, brokerName, queues, queues)
+		addr, brokerName, brokerName, queues, queues)
 	return a
 }
 

@@ -43,6 +43,7 @@ type Server struct {
 	program map[int]*Behaviour
 	seen    map[int]int
 	conns   map[*conn]bool
+	broker  string // what the name server says where the broker is
 	state
 }
 
@@ -68,6 +69,7 @@ func Start(o Options) (*Server, error) {
 		s.listeners[i] = listener
 		s.running.Go(func() { s.accept(listener) })
 	}
+	s.Advertise(s.BrokerAddr())
 	return s, nil
 }
 
@@ -76,6 +78,14 @@ func (s *Server) Addr() string { return s.listeners[0].Addr().String() }
 
 // BrokerAddr is host:port of the broker.
 func (s *Server) BrokerAddr() string { return s.listeners[1].Addr().String() }
+
+// Advertise changes what the name server says where the broker is: clients that ask
+// from now on dial that address.
+func (s *Server) Advertise(addr string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broker = addr
+}
 
 // Close ends the fake and waits for all that it started.
 func (s *Server) Close() error {
