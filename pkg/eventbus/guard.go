@@ -25,13 +25,14 @@ type guard struct {
 	st          *state
 	concurrency int
 	timeout     time.Duration
-	// slots bounds handler goroutines, hung ones included: a handler that never
-	// returns must end in a standstill that shows, not in a leak without end.
-	slots  chan struct{}
+	// quiet: nobody wants the debug line of a finished event.
+	quiet  bool
+	hung   hung
+	labels sync.Map // of *tagMetrics, by label
 	failed lastFailures
 }
 
-func newGuard(b *Bus, sub Subscription, h Handler, st *state) *guard {
+func newGuard(ctx context.Context, b *Bus, sub Subscription, h Handler, st *state) *guard {
 	g := &guard{bus: b, sub: sub, handler: b.tracing.handler(sub.Group, h), st: st, concurrency: sub.Concurrency, timeout: sub.HandlerTimeout}
 	if g.concurrency == 0 {
 		g.concurrency = b.cfg.Concurrency
@@ -39,62 +40,124 @@ func newGuard(b *Bus, sub Subscription, h Handler, st *state) *guard {
 	if g.timeout == 0 {
 		g.timeout = b.cfg.HandlerTimeout
 	}
-	g.slots = make(chan struct{}, 4*g.concurrency)
+	g.quiet = zerolog.Ctx(ctx).GetLevel() > zerolog.DebugLevel
+	g.hung.most = int64(3 * g.concurrency)
 	return g
 }
 
 // handle is what a driver calls for each delivery.
 func (g *guard) handle(ctx context.Context, d Delivery) Outcome {
-	// A finished event is a debug line; unless somebody wants it, no logger is made.
-	quiet := zerolog.Ctx(ctx).GetLevel() > zerolog.DebugLevel
-	ctx = event.WithLogFields(ctx, event.LogFields{
+	if driverRun, ok := ctx.(driver.Run); ok {
+		return g.process(ctx, d, driverRun.Abandon)
+	}
+	// This driver needs its goroutine back, whatever the handler does.
+	out := make(chan Outcome, 2)
+	abandon := func(o Outcome) { out <- o }
+	go func() { out <- g.process(ctx, d, abandon) }() // ends with the handler, of which hung bounds the number
+	return <-out
+}
+
+// process returns the outcome, or has it given to abandon: when the handler hangs, or
+// ends its goroutine.
+func (g *guard) process(ctx context.Context, d Delivery, abandon func(Outcome)) Outcome {
+	r := &run{d: d, abandon: abandon, started: time.Now()}
+	r.log = event.WithLogFields(ctx, event.LogFields{
 		EventID: d.Key,
 		Trace:   event.Trace{Traceparent: d.Headers[event.HeaderTraceparent], RequestID: d.Headers[event.HeaderRequestID]},
 	})
-	start := time.Now()
-	created, hasCreated := event.ParseTime(d.Headers[event.HeaderCreatedAt])
-	ticketTime := created
-	if !hasCreated {
-		ticketTime = start
+	r.Init(r.log, r.started.Add(g.timeout))
+	r.created, r.hasCreated = event.ParseTime(d.Headers[event.HeaderCreatedAt])
+	if !r.hasCreated {
+		r.created = r.started
 	}
-	ticket := g.st.take(ticketTime)
-	out := g.decide(ctx, d)
-	g.st.release(ticket, out.Verdict == driver.Done || out.Verdict == driver.Skip)
+	g.st.take(r)
+	if out, ended := g.unrun(r); ended {
+		return g.finish(r, out)
+	}
+	if !g.hung.admit(r) {
+		return g.finish(r, g.judge(r, Retry(errors.New("no handler was free: earlier ones ignore their deadline and still run"))))
+	}
+	r.phase.Store(running)
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		// The goroutine is ended under us.
+		if out, mine := g.ended(r, Retry(errors.New("handler ended its goroutine instead of returning"))); mine {
+			abandon(out)
+		}
+	}()
+	out := g.call(r)
+	returned = true
+	out, _ = g.ended(r, out)
+	return out
+}
 
-	m, tag := g.bus.metrics, g.tagLabel(d.Tag)
-	m.messages.WithLabelValues(g.sub.Group, tag, out.Verdict.String()).Inc()
-	m.processSeconds.WithLabelValues(g.sub.Group, tag).Observe(time.Since(start).Seconds())
-	if out.Verdict == driver.Done && hasCreated {
-		// Two machines' clocks meet here: a negative difference is only their skew.
-		m.endToEnd.WithLabelValues(g.sub.Group, tag).Observe(max(0, time.Since(created)).Seconds())
+// ended is what a handler's outcome comes to; not mine when it was abandoned before.
+func (g *guard) ended(r *run, out Outcome) (_ Outcome, mine bool) {
+	if !r.phase.CompareAndSwap(running, over) {
+		g.bus.metrics.abandonedNow.WithLabelValues(g.sub.Group).Dec()
+		g.hung.now.Add(-1)
+		return Outcome{}, false
 	}
-	if !quiet || out.Verdict != driver.Done {
-		g.log(ctx, d, out)
+	return g.finish(r, g.judge(r, out)), true
+}
+
+// finish counts and logs what became of a delivery.
+func (g *guard) finish(r *run, out Outcome) Outcome {
+	now := time.Now()
+	g.st.release(r, now, out.Verdict == driver.Done || out.Verdict == driver.Skip)
+	r.End(nil)
+	m := g.metricsOf(r.d.Tag)
+	m.results[out.Verdict].Inc()
+	m.processSeconds.Observe(now.Sub(r.started).Seconds())
+	if out.Verdict == driver.Done && r.hasCreated {
+		// Two machines' clocks meet here: a negative difference is only their skew.
+		m.endToEnd.Observe(max(0, now.Sub(r.created)).Seconds())
+	}
+	if !g.quiet || out.Verdict != driver.Done {
+		g.log(r, out)
 	}
 	return out
 }
 
-func (g *guard) decide(ctx context.Context, d Delivery) Outcome {
-	if why := g.foreign(d); why != "" {
-		g.bus.metrics.foreign.WithLabelValues(g.sub.Group).Inc()
-		return Halt(why, nil)
+// metricsOf are the metrics of a tag, looked up once.
+func (g *guard) metricsOf(tag string) *tagMetrics {
+	label := g.tagLabel(tag)
+	if m, ok := g.labels.Load(label); ok {
+		return m.(*tagMetrics)
 	}
-	most := g.bus.cfg.MaxAttempts
-	if d.Attempt > most {
+	m, _ := g.labels.LoadOrStore(label, g.bus.metrics.ofTag(g.sub.Group, label))
+	return m.(*tagMetrics)
+}
+
+// unrun is the outcome of a delivery for which no handler is run.
+func (g *guard) unrun(r *run) (out Outcome, ended bool) {
+	if why := g.foreign(r.d); why != "" {
+		g.bus.metrics.foreign.WithLabelValues(g.sub.Group).Inc()
+		return Halt(why, nil), true
+	}
+	if r.d.Attempt > g.bus.cfg.MaxAttempts {
 		// The last permitted run ended without a word (its process died), or its
 		// dead letter could not be stored.
-		f := g.failed.of(d.Key, d.Attempt-1)
-		return g.bury(ctx, d, f.attempts, f.reason, f.err)
+		f := g.failed.of(r.d.Key, r.d.Attempt-1)
+		return g.bury(r.log, r.d, f.attempts, f.reason, f.err), true
 	}
-	out := g.run(ctx, d)
+	return Outcome{}, false
+}
+
+// judge decides what a handler's outcome means.
+func (g *guard) judge(r *run, out Outcome) Outcome {
+	most := g.bus.cfg.MaxAttempts
 	switch {
-	case out.Verdict == driver.Retry && ctx.Err() != nil:
+	case out.Verdict == driver.Retry && r.log.Err() != nil:
 		// Cut short by a stop, or another member has the event: not its last word.
 		return out
 	case out.Verdict == driver.Dead:
-		return g.bury(ctx, d, d.Attempt, out.Reason, out.Err)
-	case out.Verdict == driver.Retry && d.Attempt >= most:
-		return g.bury(ctx, d, d.Attempt, fmt.Sprintf("all %d attempts failed", most), out.Err)
+		return g.bury(r.log, r.d, r.d.Attempt, out.Reason, out.Err)
+	case out.Verdict == driver.Retry && r.d.Attempt >= most:
+		return g.bury(r.log, r.d, r.d.Attempt, fmt.Sprintf("all %d attempts failed", most), out.Err)
 	}
 	return out
 }
@@ -112,54 +175,9 @@ func (g *guard) foreign(d Delivery) string {
 	return ""
 }
 
-// run calls the handler on a goroutine of its own, so that one that ignores its
-// deadline cannot hold the driver's.
-func (g *guard) run(ctx context.Context, d Delivery) Outcome {
-	ctx, cancel := context.WithTimeout(ctx, g.timeout)
-	defer cancel()
-	select {
-	case g.slots <- struct{}{}:
-	case <-ctx.Done():
-		return Retry(errors.New("no handler was free: earlier ones ignore their deadline and still run"))
-	}
-	result := make(chan Outcome, 1)
-	go func() { // ends when the handler does; slots bounds how many do not
-		defer func() { <-g.slots }()
-		out := Retry(errors.New("handler ended its goroutine instead of returning"))
-		defer func() { result <- out }() // also when the goroutine is ended under us
-		out = g.call(ctx, d)
-	}()
-	select {
-	case out := <-result:
-		return out
-	case <-ctx.Done():
-	}
-	grace := time.NewTimer(g.bus.cfg.HandlerGrace)
-	defer grace.Stop()
-	select {
-	case out := <-result:
-		return out
-	case <-grace.C:
-	}
-	g.abandon(result)
-	return Retry(fmt.Errorf("handler ignored the end of its context for %s and was abandoned: %w", g.bus.cfg.HandlerGrace, context.Cause(ctx)))
-}
-
-// abandon counts a hung handler for as long as it hangs.
-func (g *guard) abandon(result <-chan Outcome) {
-	m := g.bus.metrics
-	m.abandonedEvents.WithLabelValues(g.sub.Group).Inc()
-	hung := m.abandonedNow.WithLabelValues(g.sub.Group)
-	hung.Inc()
-	go func() { // ends with the handler
-		<-result
-		hung.Dec()
-	}()
-}
-
 // call runs the handler and turns a panic into a retry. The error names the kind of
 // panic only: its text may quote the payload.
-func (g *guard) call(ctx context.Context, d Delivery) (out Outcome) {
+func (g *guard) call(r *run) (out Outcome) {
 	returned := false
 	defer func() {
 		if returned {
@@ -167,14 +185,17 @@ func (g *guard) call(ctx context.Context, d Delivery) (out Outcome) {
 		}
 		v := recover()
 		if v == nil {
-			return // the goroutine ends; run says so
+			return // the goroutine ends; process says so
 		}
 		err := panicError(v)
 		g.bus.metrics.panics.WithLabelValues(g.sub.Group).Inc()
-		zerolog.Ctx(ctx).Error().Err(err).Bytes("stack", debug.Stack()).Msg("handler panicked")
+		zerolog.Ctx(r.log).Error().Err(err).Bytes("stack", debug.Stack()).Msg("handler panicked")
 		out = Retry(err)
 	}()
-	out = g.handler.Handle(ctx, d)
+	out = g.handler.Handle(r, r.d)
+	if out.Verdict < driver.Retry || out.Verdict > driver.Halt {
+		out = Retry(fmt.Errorf("handler returned %s, which is no outcome", out.Verdict))
+	}
 	returned = true
 	return out
 }
@@ -219,8 +240,8 @@ func (g *guard) tagLabel(tag string) string {
 	return "other"
 }
 
-func (g *guard) log(ctx context.Context, d Delivery, out Outcome) {
-	l := zerolog.Ctx(ctx)
+func (g *guard) log(r *run, out Outcome) {
+	l, d := zerolog.Ctx(r.log), r.d
 	e := l.Debug()
 	switch out.Verdict {
 	case driver.Retry:
@@ -233,48 +254,4 @@ func (g *guard) log(ctx context.Context, d Delivery, out Outcome) {
 	}
 	e.Str("tag", d.Tag).Str("result", out.Verdict.String()).Str("reason", out.Reason).
 		Int("attempt", d.Attempt).Str("broker_id", d.BrokerID).Err(out.Err).Msg("event handled")
-}
-
-// failure is what a dead letter that could not be stored would have said.
-type failure struct {
-	attempts int
-	reason   string
-	err      error
-}
-
-// lastFailures remembers failures until their dead letters are stored, so that the
-// letter tells the true last error even if the store was down for a while. It is a
-// convenience: another member does not have it, and it is bounded.
-type lastFailures struct {
-	mu sync.Mutex
-	m  map[string]failure
-}
-
-const maxRemembered = 4096
-
-func (l *lastFailures) remember(key string, f failure) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.m == nil {
-		l.m = map[string]failure{}
-	}
-	if _, known := l.m[key]; known || len(l.m) < maxRemembered {
-		l.m[key] = f
-	}
-}
-
-func (l *lastFailures) of(key string, attempts int) failure {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if f, ok := l.m[key]; ok {
-		return f
-	}
-	return failure{attempts: attempts, reason: "all attempts were used up",
-		err: errors.New("the last attempt's own error is unknown here: its process died, or its dead letter could not be stored; see that member's log")}
-}
-
-func (l *lastFailures) forget(key string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.m, key)
 }

@@ -66,6 +66,25 @@ func (m *metrics) touch(group string) {
 	m.abandonedEvents.WithLabelValues(group)
 }
 
+// tagMetrics are those of a group's events with one tag, for every event without a
+// search by labels.
+type tagMetrics struct {
+	results        [driver.Halt + 1]prometheus.Counter
+	processSeconds prometheus.Observer
+	endToEnd       prometheus.Observer
+}
+
+func (m *metrics) ofTag(group, tag string) *tagMetrics {
+	t := &tagMetrics{
+		processSeconds: m.processSeconds.WithLabelValues(group, tag),
+		endToEnd:       m.endToEnd.WithLabelValues(group, tag),
+	}
+	for v := range t.results {
+		t.results[v] = m.messages.WithLabelValues(group, tag, Verdict(v).String())
+	}
+	return t
+}
+
 func (m *metrics) published(results []Result, took time.Duration) {
 	m.publishSeconds.Observe(took.Seconds())
 	var n [driver.Throttled + 1]int

@@ -83,25 +83,21 @@ func (b *Bus) snapshot() []State {
 type state struct {
 	mu     sync.Mutex
 	public State
-	// inHand holds the creation times of the events whose handlers run.
-	inHand map[uint64]time.Time
-	next   uint64
+	// first is the oldest of the runs at work, last the youngest.
+	first, last *run
 }
 
 func newState(topic, group string) *state {
-	return &state{
-		public: State{Topic: topic, Group: group, Running: true, Since: time.Now()},
-		inHand: map[uint64]time.Time{},
-	}
+	return &state{public: State{Topic: topic, Group: group, Running: true, Since: time.Now()}}
 }
 
 func (s *state) snapshot(now time.Time) State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.public
-	out.InHand = len(s.inHand)
-	for _, created := range s.inHand {
-		out.OldestInHand = max(out.OldestInHand, now.Sub(created))
+	for r := s.first; r != nil; r = r.next {
+		out.InHand++
+		out.OldestInHand = max(out.OldestInHand, now.Sub(r.created))
 	}
 	return out
 }
@@ -124,20 +120,45 @@ func (s *state) connected(ok bool, err error) {
 	})
 }
 
-// take notes an event whose handler starts; the ticket goes to release.
-func (s *state) take(created time.Time) (ticket uint64) {
+// take notes an event that a handler is to have.
+func (s *state) take(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.next++
-	s.inHand[s.next] = created
-	return s.next
+	r.prev = s.last
+	if s.last != nil {
+		s.last.next = r
+	} else {
+		s.first = r
+	}
+	s.last = r
 }
 
-func (s *state) release(ticket uint64, success bool) {
+func (s *state) release(r *run, now time.Time, success bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.inHand, ticket)
-	if success {
-		s.public.LastSuccess = time.Now()
+	if r.prev != nil {
+		r.prev.next = r.next
+	} else {
+		s.first = r.next
 	}
+	if r.next != nil {
+		r.next.prev = r.prev
+	} else {
+		s.last = r.prev
+	}
+	r.prev, r.next = nil, nil
+	if success {
+		s.public.LastSuccess = now
+	}
+}
+
+// atWork are the runs at work.
+func (s *state) atWork() []*run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*run
+	for r := s.first; r != nil; r = r.next {
+		out = append(out, r)
+	}
+	return out
 }

@@ -59,7 +59,8 @@ func (b *Bus) Subscribe(ctx context.Context, sub Subscription, handler Handler) 
 	defer cancel()
 	defer context.AfterFunc(b.stopped, cancel)()
 
-	g := newGuard(b, sub, handler, st)
+	g := newGuard(ctx, b, sub, handler, st)
+	defer g.watch()()
 	watched := b.watch(ctx, sub, st)
 	err = b.receive(ctx, g, sub, st)
 	if errors.Is(err, driver.ErrHalted) {

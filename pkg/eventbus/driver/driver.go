@@ -6,7 +6,8 @@
 // A driver moves messages and applies outcomes. It retries nothing by itself: a
 // failed send is classified and returned. eventbus wraps the handler with deadline,
 // recover, the attempts cap and dead letters before the driver sees it, so a driver's
-// callback always returns, soon after its context ends.
+// callback always returns, soon after its context ends; or, given a Run as its context,
+// tells that it hangs.
 //
 // The interfaces fit a broker that pushes (RocketMQ: its client calls us) as well as
 // one that is pulled (Redis: we ask): Receiver.Run hands each delivery to the
@@ -180,7 +181,8 @@ type Subscription struct {
 	Connected func(ok bool, err error)
 }
 
-// Handle processes one delivery. It is called concurrently.
+// Handle processes one delivery. It is called concurrently. See Run for a context that
+// saves a goroutine per delivery.
 type Handle func(ctx context.Context, d Delivery) Outcome
 
 // Receiver consumes. Run blocks until ctx ends (then it returns nil after the drain)

@@ -102,6 +102,7 @@ func readClient(cfg Config, connected func(id int64)) (redis.UniversalClient, er
 	}
 	o.ContextTimeoutEnabled = true
 	o.PoolSize = 1
+	o.ReadTimeout = cfg.Block + cfg.Timeout
 	o.ReadBufferSize = 256 << 10
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
 		// A server or a proxy that does not tell is no reason not to read from it.

@@ -2,7 +2,6 @@ package redisstreams
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -40,39 +39,24 @@ type fetcher struct {
 	// ensured: the group was there when last looked at. hadGroup: it once was.
 	ensured, hadGroup bool
 	connected         bool
+	answer            reply
 }
 
 // waitFree waits until workers are free and returns how many; 0 after a second, or
 // when ctx ended. When few are free it gives short handlers a moment to free more:
 // reading a handful at a time costs more than the handlers do.
 func (f *fetcher) waitFree(ctx context.Context) int {
-	most := f.sub.Concurrency
-	free := f.flights.room(most)
-	if free > most/2 {
-		return free
+	half := f.sub.Concurrency/2 + 1
+	free := f.flights.awaitRoom(ctx, 1, time.Second)
+	if free > 0 && free < half {
+		// Not less than before: retries, which do not wait for more, would starve new
+		// messages.
+		free = max(free, f.flights.awaitRoom(ctx, half, time.Millisecond))
 	}
-	wait := time.Second
-	if free > 0 {
-		wait = time.Millisecond
+	if ctx.Err() != nil {
+		return 0
 	}
-	timeout := time.NewTimer(wait)
-	defer timeout.Stop()
-	for {
-		select {
-		case <-f.flights.freed:
-			if free = f.flights.room(most); free > most/2 {
-				return free
-			}
-			if free > 0 && wait > time.Millisecond {
-				wait = time.Millisecond
-				timeout.Reset(wait)
-			}
-		case <-timeout.C:
-			return f.flights.room(most)
-		case <-ctx.Done():
-			return 0
-		}
-	}
+	return free
 }
 
 // once makes sure of the group, takes back what an earlier error may have hidden, and
@@ -93,14 +77,11 @@ func (f *fetcher) once(ctx context.Context, count int) error {
 	// soon after.
 	readCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.d.cfg.Block+f.d.cfg.Timeout)
 	defer cancel()
-	streams, err := f.read.XReadGroup(readCtx, &redis.XReadGroupArgs{
-		Group: f.sub.Group, Consumer: f.name,
-		Streams: []string{f.keys.stream, ">"},
-		Count:   int64(max(1, count)), Block: block,
-	}).Result()
+	f.answer.reset()
+	cmd := redis.NewRawWriteToCmd(readCtx, &f.answer, f.command(count, block)...)
+	cmd.SetFirstKeyPos(int8(len(cmd.Args()) - 2))
+	err := f.read.Process(readCtx, cmd)
 	switch {
-	case errors.Is(err, redis.Nil):
-		return nil
 	case missingGroup(err):
 		f.ensured = false
 		return fmt.Errorf("read: %w", err)
@@ -109,10 +90,23 @@ func (f *fetcher) once(ctx context.Context, count int) error {
 		f.suspect.Store(true)
 		return fmt.Errorf("read: %w", err)
 	}
-	for _, s := range streams {
-		f.hand(ctx, f.take(ctx, readEntries(s.Messages)))
+	entries, err := f.answer.entries()
+	if err != nil {
+		f.suspect.Store(true)
+		return fmt.Errorf("read: %w", err)
 	}
+	f.take(ctx, entries)
 	return nil
+}
+
+// command is the read's command; the stream's key is the last but one word of it.
+func (f *fetcher) command(count int, block time.Duration) []any {
+	args := []any{"xreadgroup", "group", f.sub.Group, f.name, "count", max(1, count)}
+	if block >= 0 {
+		args = append(args, "block", block.Milliseconds())
+	}
+	args = append(args, "streams", f.keys.stream, ">")
+	return args
 }
 
 func (f *fetcher) prepare(ctx context.Context) error {
@@ -162,56 +156,20 @@ func (f *fetcher) fails(ctx context.Context, err error) {
 	backoff.Sleep(ctx, f.again.Delay(f.failures))
 }
 
-func readEntries(msgs []redis.XMessage) []entry {
-	out := make([]entry, len(msgs))
-	for i, x := range msgs {
-		fields := make(map[string]string, len(x.Values))
-		for k, v := range x.Values {
-			fields[k], _ = v.(string)
-		}
-		out[i] = entry{id: x.ID, fields: fields, count: 1}
-	}
-	return out
-}
-
-// hand gives messages to workers. What none has taken when ctx ends goes back.
-func (m *member) hand(ctx context.Context, wanted []*flight) {
-	// Handlers may keep every worker busy for long; this loop lives all the same.
-	alive := time.NewTicker(time.Second)
-	defer alive.Stop()
-	for i := 0; i < len(wanted); {
-		select {
-		case m.work <- wanted[i]:
-			i++
-		case <-alive.C:
-			m.sub.Beat()
-		case <-ctx.Done():
-			for _, rest := range wanted[i:] {
-				m.flights.finish(rest)
-				m.outcomes.put(settlement{fl: rest, count: undelivered(rest.count)})
-			}
-			return
-		}
-	}
-}
-
-// take puts the wanted entries into flights; the others it acknowledges all at once.
-func (m *member) take(ctx context.Context, entries []entry) []*flight {
+// take takes the wanted entries into hand; the others it acknowledges all at once.
+func (m *member) take(ctx context.Context, entries []entry) {
 	var unwanted []string
-	flights := make([]*flight, 0, len(entries))
-	for _, e := range entries {
-		if _, ok := m.tags[e.tag()]; !ok && m.tags != nil {
+	page := make([]flight, 0, len(entries)) // never grown: flights are known by address
+	for i := range entries {
+		e := &entries[i]
+		if _, ok := m.tags[e.tag]; !ok && m.tags != nil {
 			unwanted = append(unwanted, e.id)
 			continue
 		}
-		d, err := e.delivery(m.sub.Topic, m.sub.Group, m.d.cfg.CrashSlack)
-		if err != nil {
-			m.log.Warn().Err(err).Str("broker_id", e.id).Msg("message delivered with the headers that could be read")
-		}
-		if fl := m.flights.add(e.id, e.count, d); fl != nil {
-			flights = append(flights, fl)
-		}
+		page = append(page, flight{m: m, entry: *e})
+		page[len(page)-1].Init(m.handling, time.Time{})
 	}
+	m.flights.add(page)
 	if len(unwanted) > 0 {
 		ackCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.d.cfg.Timeout)
 		defer cancel()
@@ -221,5 +179,4 @@ func (m *member) take(ctx context.Context, entries []entry) []*flight {
 		}
 		m.d.metrics.unmatched.WithLabelValues(m.sub.Group).Add(float64(len(unwanted)))
 	}
-	return flights
 }

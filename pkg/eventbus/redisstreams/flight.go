@@ -2,6 +2,7 @@ package redisstreams
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,93 +10,215 @@ import (
 )
 
 // flight is one message in this member's hands, from the read until the server knows
-// what became of it.
+// what became of it. It is the context of its callback.
 type flight struct {
-	id    string
-	count int64
-	d     driver.Delivery
+	driver.Lazy
+	entry
+	m *member
 
 	// Guarded by flights.mu.
-	cancel  context.CancelCauseFunc // set while the callback runs
-	started time.Time               // when the callback began; zero before
-	renewed time.Time               // when the lease last began, by our monotonic clock
-	lost    bool                    // another member has it: do nothing more with it
+	running  bool
+	finished bool      // what becomes of it is decided
+	lost     bool      // another member has it: do nothing more with it
+	started  time.Time // when the callback began
+	renewed  time.Time // when the lease last began, by our monotonic clock
 }
+
+// Abandon implements driver.Run.
+func (fl *flight) Abandon(out driver.Outcome) { fl.m.finish(fl, out, true) }
 
 // flights are all messages in this member's hands. Ids in it are never started again
 // by this member, whatever the server hands out.
+//
+// Workers are goroutines that live while there is something to start: one that finds
+// the next message waiting goes on without a switch to another goroutine, which is what
+// short handlers cost most. A worker whose callback hangs is written off and replaced.
 type flights struct {
+	most     int    // workers at a time
+	work     func() // a worker's life
+	outcomes *outcomes
+
 	mu   sync.Mutex
 	byID map[string]*flight
-	// open counts those whose callback has not returned: buffered or running.
-	open int
-	// freed has a token after there became more room.
-	freed chan struct{}
+	// waiting are those that no worker has taken, in the order in which they came.
+	waiting []*flight
+	// open counts those whose callback has not returned: waiting or running.
+	open    int
+	workers int
+	coming  bool // a new worker has not yet asked for its first message
+	closed  bool
+	idle    chan struct{} // closed when closed is set and nothing is open any more
+	isIdle  bool
+	waiters []*roomWaiter
 }
 
-func newFlights() *flights {
-	return &flights{byID: map[string]*flight{}, freed: make(chan struct{}, 1)}
+type roomWaiter struct {
+	least int
+	ready chan struct{}
 }
 
-// add takes a message into hand; nil when it is there already.
-func (f *flights) add(id string, count int64, d driver.Delivery) *flight {
+func newFlights(workers int, o *outcomes, work func()) *flights {
+	return &flights{most: workers, outcomes: o, work: work, byID: map[string]*flight{}, idle: make(chan struct{})}
+}
+
+// add takes messages into hand and has them started; those that are in hand already are
+// passed over. After close they are given back.
+func (f *flights) add(page []flight) {
+	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.byID[id] != nil {
-		return nil
+	for i := range page {
+		fl := &page[i]
+		if f.byID[fl.id] != nil {
+			continue
+		}
+		fl.renewed = now
+		f.byID[fl.id] = fl
+		f.open++
+		f.waiting = append(f.waiting, fl)
 	}
-	fl := &flight{id: id, count: count, d: d, renewed: time.Now()}
-	f.byID[id] = fl
-	f.open++
-	return fl
+	if f.closed {
+		f.giveBack()
+		return
+	}
+	f.startWorker()
 }
 
-// start begins a callback; false means that the message was lost meanwhile.
-func (f *flights) start(fl *flight, cancel context.CancelCauseFunc) bool {
+// startWorker is called with mu held when there may be something for one more worker.
+// One comes at a time: it sees to the next one itself, if there is need by then.
+func (f *flights) startWorker() {
+	if len(f.waiting) > 0 && !f.coming && f.workers < f.most {
+		f.coming = true
+		f.workers++
+		go f.work() // ends when nothing waits; close and idle see to it
+	}
+}
+
+// next is the message that a worker goes on with; nil ends the worker. first tells that
+// it is the worker's first.
+func (f *flights) next(first bool) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if fl.lost {
+	if first {
+		f.coming = false
+	}
+	for len(f.waiting) > 0 {
+		fl := f.waiting[0]
+		f.waiting[0] = nil
+		f.waiting = f.waiting[1:]
+		if fl.lost {
+			delete(f.byID, fl.id)
+			f.closeOne(fl)
+			continue
+		}
+		fl.running, fl.started = true, time.Now()
+		f.startWorker()
+		return fl
+	}
+	f.workers--
+	return nil
+}
+
+// finish ends the open part of a flight; false when that was done before. abandoned
+// tells that its worker will not come back for another one.
+func (f *flights) finish(fl *flight, s settlement, abandoned bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fl.finished {
 		return false
 	}
-	fl.started, fl.cancel = time.Now(), cancel
+	f.outcomes.put(s)
+	f.closeOne(fl)
+	if abandoned {
+		f.workers--
+		f.startWorker()
+	}
 	return true
 }
 
-// finish ends the open part of a flight: its callback has returned, or never will run.
-func (f *flights) finish(fl *flight) {
-	f.mu.Lock()
-	fl.cancel = nil
+func (f *flights) closeOne(fl *flight) {
+	fl.finished, fl.running = true, false
 	f.open--
-	f.mu.Unlock()
 	f.wake()
+	f.tellIdle()
 }
 
-// drop forgets flights that the server is done with.
-func (f *flights) drop(fls ...*flight) {
+func (f *flights) tellIdle() {
+	if f.closed && f.open == 0 && !f.isIdle {
+		f.isIdle = true
+		close(f.idle)
+	}
+}
+
+// close ends the starting of callbacks, and gives back what waits for one. No attempt is
+// spent. idle tells when those that run have ended.
+func (f *flights) close() {
 	f.mu.Lock()
-	for _, fl := range fls {
-		delete(f.byID, fl.id)
-	}
-	f.mu.Unlock()
-	f.wake()
+	defer f.mu.Unlock()
+	f.closed = true
+	f.giveBack()
+	f.tellIdle()
 }
 
-func (f *flights) wake() {
-	select {
-	case f.freed <- struct{}{}:
-	default:
+func (f *flights) giveBack() {
+	for _, fl := range f.waiting {
+		f.outcomes.put(settlement{fl: fl, count: undelivered(fl.count)})
+		f.closeOne(fl)
 	}
+	f.waiting = nil
 }
 
 // unsettledMost is how many finished messages may wait for the server to hear of
 // them, beside those of a full set of workers, before no more are taken into hand.
 const unsettledMost = 1024
 
-// room is how many more messages may be taken into hand for that many workers.
-func (f *flights) room(workers int) int {
+func (f *flights) room() int {
+	return max(0, min(f.most-f.open, f.most+unsettledMost-len(f.byID)))
+}
+
+// awaitRoom waits until so many more messages may be taken into hand, and returns how
+// many may be when the time is up or ctx ends.
+func (f *flights) awaitRoom(ctx context.Context, least int, d time.Duration) int {
+	f.mu.Lock()
+	if room := f.room(); room >= least {
+		f.mu.Unlock()
+		return room
+	}
+	w := &roomWaiter{least, make(chan struct{})}
+	f.waiters = append(f.waiters, w)
+	f.mu.Unlock()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-w.ready:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return max(0, min(workers-f.open, workers+unsettledMost-len(f.byID)))
+	f.waiters = slices.DeleteFunc(f.waiters, func(o *roomWaiter) bool { return o == w })
+	return f.room()
+}
+
+// wake is called with mu held when there is more room.
+func (f *flights) wake() {
+	f.waiters = slices.DeleteFunc(f.waiters, func(w *roomWaiter) bool {
+		enough := f.room() >= w.least
+		if enough {
+			close(w.ready)
+		}
+		return enough
+	})
+}
+
+// drop forgets flights that the server is done with.
+func (f *flights) drop(batch []settlement) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range batch {
+		delete(f.byID, s.fl.id)
+	}
+	f.wake()
 }
 
 func (f *flights) has(id string) bool {
@@ -104,10 +227,36 @@ func (f *flights) has(id string) bool {
 	return f.byID[id] != nil
 }
 
-func (f *flights) isLost(fl *flight) bool {
+// sort tells what of a round the server is to be told: not what it was told in an
+// earlier try, nor what belongs to someone else now, which is forgotten.
+func (f *flights) sort(batch []settlement) (acks, parks []settlement) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fl.lost
+	for _, s := range batch {
+		switch {
+		case f.byID[s.fl.id] != s.fl:
+		case s.fl.lost:
+			delete(f.byID, s.fl.id)
+		case s.ack:
+			acks = append(acks, s)
+		default:
+			parks = append(parks, s)
+		}
+	}
+	f.wake()
+	return acks, parks
+}
+
+// stale are those of a round whose lease began before t.
+func (f *flights) stale(batch []settlement, t time.Time) (stale []*flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range batch {
+		if f.byID[s.fl.id] == s.fl && !s.fl.lost && s.fl.renewed.Before(t) {
+			stale = append(stale, s.fl)
+		}
+	}
+	return stale
 }
 
 // lose marks flights that belong to someone else now and ends their callbacks.
@@ -121,8 +270,8 @@ func (f *flights) lose(ids []string, cause error) (n int) {
 		}
 		fl.lost = true
 		n++
-		if fl.cancel != nil {
-			fl.cancel(cause)
+		if fl.running {
+			fl.End(cause)
 		}
 	}
 	return n
@@ -138,8 +287,8 @@ func (f *flights) older(t time.Time, most time.Duration) []*flight {
 	for _, fl := range f.byID {
 		switch {
 		case fl.lost:
-		case fl.cancel != nil && time.Since(fl.started) > most:
-			fl.cancel(errOverrun)
+		case fl.running && time.Since(fl.started) > most:
+			fl.End(errOverrun)
 		case fl.renewed.Before(t):
 			out = append(out, fl)
 		}
@@ -154,10 +303,4 @@ func (f *flights) renewedAt(t time.Time, fls []*flight) {
 	for _, fl := range fls {
 		fl.renewed = t
 	}
-}
-
-func (f *flights) leaseBegan(fl *flight) time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return fl.renewed
 }

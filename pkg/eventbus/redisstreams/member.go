@@ -31,8 +31,9 @@ const stopTimeout = 5 * time.Second
 // member is one Run: one consumer of one group.
 //
 // Its goroutines: fetch reads new messages, retake hands out what came due and what
-// dead members left, Concurrency workers run the callback, settle tells the server
-// the outcomes, keep renews leases and does the housekeeping. Run owns all of them.
+// dead members left, up to Concurrency workers run the callback, settle tells the server
+// the outcomes, keep renews leases and does the housekeeping. Run owns all of them but
+// a worker whose callback hangs.
 type member struct {
 	d      *Driver
 	sub    driver.Subscription
@@ -44,8 +45,9 @@ type member struct {
 	read   redis.UniversalClient
 	readID atomic.Int64 // the server's id of the reading connection, 0 unknown
 
+	// handling is what the callbacks' contexts are made of. It ends with the drain time.
+	handling context.Context
 	flights  *flights
-	work     chan *flight
 	outcomes *outcomes
 	// due wakes retake: something was parked here.
 	due chan struct{}
@@ -71,10 +73,10 @@ func (d *Driver) Run(ctx context.Context, sub driver.Subscription, handle driver
 	sub = withDefaults(sub)
 	m := &member{
 		d: d, sub: sub, keys: k, name: memberName(), tags: tagSet(sub.Tags), handle: handle,
-		log: zerolog.Ctx(ctx), flights: newFlights(),
-		work: make(chan *flight), outcomes: newOutcomes(),
+		log: zerolog.Ctx(ctx), outcomes: newOutcomes(),
 		due: make(chan struct{}, 1), halted: make(chan struct{}),
 	}
+	m.flights = newFlights(sub.Concurrency, m.outcomes, m.runWork)
 	m.read, err = readClient(d.cfg, m.readID.Store)
 	if err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrHalted, err)
@@ -139,20 +141,17 @@ func (m *member) run(ctx context.Context) error {
 	// Outlives ctx: outcomes are told and leases renewed until the drain is over.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
-	// The callbacks' own context ends with the drain time, not with ctx.
 	handling, stopHandling := context.WithCancel(serving)
 	defer stopHandling()
+	m.handling = handling
 
-	var takers, workers, settler, keeper sync.WaitGroup
+	var takers, settler, keeper sync.WaitGroup
 	fetched := make(chan struct{})
 	takers.Go(func() {
 		defer close(fetched)
 		m.fetch(taking)
 	})
 	takers.Go(func() { m.retake(taking) })
-	for range m.sub.Concurrency {
-		workers.Go(func() { m.runWork(handling) })
-	}
 	settler.Go(func() { m.settle(serving) })
 	keeper.Go(func() { m.keep(serving) })
 
@@ -161,9 +160,9 @@ func (m *member) run(ctx context.Context) error {
 	case <-m.halted:
 	}
 	stopTaking()
+	m.flights.close()
 	m.endRead(serving, fetched)
 	takers.Wait()
-	close(m.work)
 
 	released := make(chan struct{})
 	go func() { // bounded by stopTimeout; waited for below
@@ -171,7 +170,7 @@ func (m *member) run(ctx context.Context) error {
 		m.releaseUnseen(serving)
 	}()
 	drained := time.AfterFunc(m.sub.DrainTimeout, stopHandling)
-	workers.Wait()
+	<-m.flights.idle
 	drained.Stop()
 	<-released
 
@@ -230,27 +229,27 @@ func (m *member) halt(out driver.Outcome) {
 }
 
 // runWork is one worker.
-func (m *member) runWork(handling context.Context) {
-	for fl := range m.work {
-		m.runFlight(handling, fl)
+func (m *member) runWork() {
+	for fl := m.flights.next(true); fl != nil; fl = m.flights.next(false) {
+		d, err := fl.delivery(m.sub.Topic, m.sub.Group, m.d.cfg.CrashSlack)
+		if err != nil {
+			m.log.Warn().Err(err).Str("broker_id", fl.id).Msg("message delivered with the headers that could be read")
+		}
+		if !m.finish(fl, m.handle(fl, d), false) {
+			return // it was written off meanwhile, and replaced
+		}
 	}
 }
 
-func (m *member) runFlight(handling context.Context, fl *flight) {
-	ctx, cancel := context.WithCancelCause(handling)
-	defer cancel(nil)
-	if !m.flights.start(fl, cancel) {
-		m.flights.finish(fl)
-		m.flights.drop(fl)
-		return
-	}
-	out := m.handle(ctx, fl.d)
-	m.flights.finish(fl)
-	m.outcomes.put(m.settlement(handling, fl, out))
+// finish takes the outcome of a callback; false when it has one already.
+func (m *member) finish(fl *flight, out driver.Outcome, abandoned bool) bool {
+	ok := m.flights.finish(fl, m.settlement(fl, out), abandoned)
+	fl.End(nil)
+	return ok
 }
 
 // settlement decides what the server is to be told.
-func (m *member) settlement(handling context.Context, fl *flight, out driver.Outcome) settlement {
+func (m *member) settlement(fl *flight, out driver.Outcome) settlement {
 	switch out.Verdict {
 	case driver.Done, driver.Skip, driver.Dead:
 		return settlement{fl: fl, ack: true}
@@ -258,13 +257,13 @@ func (m *member) settlement(handling context.Context, fl *flight, out driver.Out
 		m.halt(out)
 		return settlement{fl: fl, count: undelivered(fl.count)}
 	}
-	if handling.Err() != nil {
+	if m.handling.Err() != nil {
 		// The drain time cut it short; that is no failure of the event.
 		return settlement{fl: fl, count: undelivered(fl.count)}
 	}
 	wait := out.After
 	if wait <= 0 {
-		wait = backoff.Policy{Base: m.sub.MinRetry, Max: m.sub.MaxRetry}.Delay(fl.d.Attempt)
+		wait = backoff.Policy{Base: m.sub.MinRetry, Max: m.sub.MaxRetry}.Delay(attempt(fl.count, m.d.cfg.CrashSlack))
 	}
 	return settlement{fl: fl, count: afterFailure(fl.count), wait: wait}
 }

@@ -87,12 +87,6 @@ func TestTopicsMapToKeysOfOneSlot(t *testing.T) {
 	}
 }
 
-// serverError is an answer of the server.
-type serverError string
-
-func (e serverError) Error() string { return string(e) }
-func (serverError) RedisError()     {}
-
 func TestClassify(t *testing.T) {
 	for text, want := range map[string]driver.Status{
 		"OOM command not allowed when used memory > 'maxmemory'.": driver.Throttled,
@@ -222,5 +216,43 @@ func TestUnsafeSettingsAreNamed(t *testing.T) {
 	}
 	if named, refused := names("maxmemory_policy:allkeys-lru\r\n", true); named != "maxmemory-policy" || refused != "" {
 		t.Errorf("allowed eviction: named %q, refused %q", named, refused)
+	}
+}
+
+// A read's answer: what the server may send, whole and broken at every byte.
+func TestReply(t *testing.T) {
+	const answer = "*1\r\n*2\r\n$6\r\nstream\r\n*2\r\n" +
+		"*2\r\n$3\r\n1-0\r\n*10\r\n$3\r\ntag\r\n$1\r\nA\r\n$3\r\nkey\r\n$3\r\nk:1\r\n$4\r\nbody\r\n$6\r\na\r\n\x00*$\r\n$7\r\nheaders\r\n$0\r\n\r\n$4\r\nmore\r\n$1\r\nx\r\n" +
+		"*2\r\n$3\r\n2-0\r\n*-1\r\n"
+	read := func(text string) ([]entry, error) {
+		var r reply
+		if _, err := r.Write([]byte(text)); err != nil {
+			t.Fatalf("write: %v", err)
+		}
+		return r.entries()
+	}
+	got, err := read(answer)
+	if err != nil || len(got) != 2 || got[0].id != "1-0" || got[0].tag != "A" || got[0].key != "k:1" ||
+		string(got[0].body) != "a\r\n\x00*$" || got[0].headers != "" || got[1].id != "2-0" || got[1].body != nil {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	if got, err := read("*-1\r\n"); err != nil || len(got) != 0 {
+		t.Errorf("an answer without messages is %v, %v", got, err)
+	}
+	for n := range len(answer) {
+		if n > 0 {
+			if _, err := read(answer[:n]); !errors.Is(err, errReply) {
+				t.Errorf("%q was taken: %v", answer[:n], err)
+			}
+		}
+	}
+	for _, bad := range []string{"+OK\r\n", ":1\r\n", "*2\r\n*2\r\n$1\r\ns\r\n*0\r\n", "*1\r\n*2\r\n$1\r\ns\r\n*99999999\r\n", "*1\r\n*2\r\n$-1\r\n*0\r\n"} {
+		if _, err := read(bad); !errors.Is(err, errReply) {
+			t.Errorf("%q was taken: %v", bad, err)
+		}
+	}
+	var r reply
+	if _, err := r.Write([]byte("-NOGROUP No such key")); !missingGroup(err) {
+		t.Errorf("an error answer is %v", err)
 	}
 }

@@ -26,8 +26,8 @@ const (
 // retake hands out what is to be delivered again, until ctx ends: parked messages
 // that came due, and messages of members that died.
 //
-// It has at most one round in hand that no worker has taken. Workers take from it and
-// from fetch in turn, so neither new messages nor repeated ones starve the other.
+// It asks when a worker is free, as fetch does. Neither starves the other: room is not
+// taken before the answer is there, so both get what they asked for at the same time.
 func (m *member) retake(ctx context.Context) {
 	var (
 		again     = backoff.Policy{Base: 50 * time.Millisecond, Max: 2 * time.Second}
@@ -37,8 +37,19 @@ func (m *member) retake(ctx context.Context) {
 		cursor    = "-"
 	)
 	for ctx.Err() == nil {
-		wait, full, err := m.unpark(ctx)
-		if now := time.Now(); err == nil && !now.Before(nextClaim) {
+		room := m.flights.awaitRoom(ctx, 1, duePoll)
+		if ctx.Err() != nil {
+			return
+		}
+		var (
+			wait time.Duration
+			full bool
+			err  error
+		)
+		if room > 0 {
+			wait, full, err = m.unpark(ctx, min(room, maxRetake))
+		}
+		if now := time.Now(); err == nil && room > 0 && !now.Before(nextClaim) {
 			if err = m.claimDead(ctx); err == nil {
 				nextClaim = now.Add(jitter(m.d.cfg.Lease / 3))
 			}
@@ -56,7 +67,7 @@ func (m *member) retake(ctx context.Context) {
 			}
 			backoff.Sleep(ctx, again.Delay(failures))
 			continue
-		case full:
+		case full || room == 0:
 			failures = 0
 			continue
 		}
@@ -77,13 +88,8 @@ func (m *member) waitDue(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (m *member) retakeCount() int {
-	return min(max(1, m.flights.room(m.sub.Concurrency)), maxRetake)
-}
-
 // unpark takes what is due and returns how long nothing more will be.
-func (m *member) unpark(ctx context.Context) (wait time.Duration, full bool, err error) {
-	most := m.retakeCount()
+func (m *member) unpark(ctx context.Context, most int) (wait time.Duration, full bool, err error) {
 	got, next, err := m.retaken(ctx, "parked", func() *redis.Cmd {
 		return m.d.scripts.unpark.Run(ctx, m.d.cmd, []string{m.keys.stream, m.keys.due(m.sub.Group)},
 			m.sub.Group, m.name, parkingName, most)
@@ -100,8 +106,11 @@ func (m *member) unpark(ctx context.Context) (wait time.Duration, full bool, err
 
 // claimDead takes over from members that have been silent for the lease.
 func (m *member) claimDead(ctx context.Context) error {
-	for ctx.Err() == nil {
-		most := m.retakeCount()
+	for {
+		most := min(m.flights.awaitRoom(ctx, 1, duePoll), maxRetake)
+		if most == 0 || ctx.Err() != nil {
+			return nil // later: the workers are busy
+		}
 		got, _, err := m.retaken(ctx, "dead", func() *redis.Cmd {
 			return m.d.scripts.claim.Run(ctx, m.d.cmd, []string{m.keys.stream},
 				m.sub.Group, m.name, parkingName, m.d.cfg.Lease.Milliseconds(), most)
@@ -110,22 +119,11 @@ func (m *member) claimDead(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
 }
 
 // retaken runs a claiming script and dispatches what it returned.
 func (m *member) retaken(ctx context.Context, source string, run func() *redis.Cmd) (n int, next int64, err error) {
-	wanted, n, next, err := m.claimed(ctx, source, run)
-	if err != nil {
-		return 0, 0, err
-	}
-	m.hand(ctx, wanted)
-	return n, next, nil
-}
-
-// claimed is the part during which nobody may mistake the claimed messages for
-// unseen ones.
-func (m *member) claimed(ctx context.Context, source string, run func() *redis.Cmd) (wanted []*flight, n int, next int64, err error) {
+	// Until they are in flights nobody may mistake the claimed messages for unseen ones.
 	m.claimMu.Lock()
 	defer m.claimMu.Unlock()
 	raw, err := run().Slice()
@@ -133,10 +131,10 @@ func (m *member) claimed(ctx context.Context, source string, run func() *redis.C
 		if !missingGroup(err) {
 			m.suspect.Store(true)
 		}
-		return nil, 0, 0, fmt.Errorf("take over %s messages: %w", source, err)
+		return 0, 0, fmt.Errorf("take over %s messages: %w", source, err)
 	}
 	if len(raw) != 3 {
-		return nil, 0, 0, fmt.Errorf("take over %s messages: answer has %d parts", source, len(raw))
+		return 0, 0, fmt.Errorf("take over %s messages: answer has %d parts", source, len(raw))
 	}
 	list, _ := raw[0].([]any)
 	entries := make([]entry, 0, len(list))
@@ -152,7 +150,8 @@ func (m *member) claimed(ctx context.Context, source string, run func() *redis.C
 	if len(entries) > 0 {
 		m.d.metrics.claimed.WithLabelValues(m.sub.Group, source).Add(float64(len(entries)))
 	}
-	return m.take(ctx, entries), len(list), toInt(raw[2]), nil
+	m.take(ctx, entries)
+	return len(list), toInt(raw[2]), nil
 }
 
 // scriptEntry reads {id, {field, value, ...}, counter}.
@@ -166,12 +165,13 @@ func scriptEntry(item any) (entry, bool) {
 	if !ok || !isList {
 		return entry{}, false
 	}
-	fields := make(map[string]string, len(flat)/2)
+	e := entry{id: id, count: toInt(parts[2])}
 	for i := 0; i+1 < len(flat); i += 2 {
 		name, _ := flat[i].(string)
-		fields[name], _ = flat[i+1].(string)
+		value, _ := flat[i+1].(string)
+		e.set([]byte(name), []byte(value))
 	}
-	return entry{id: id, fields: fields, count: toInt(parts[2])}, true
+	return e, true
 }
 
 // adopt looks at a page of the parked messages and puts those on the schedule that

@@ -23,6 +23,9 @@ type settlement struct {
 // maxSettle bounds one round of settlements.
 const maxSettle = 512
 
+// gather is how long an outcome waits for others: one command tells the server of all.
+const gather = time.Millisecond
+
 // outcomes is the queue of settlements. Putting never blocks: while the server does not
 // answer, workers and the fetch loop must go on to notice it and to stop. Its length
 // is bounded by how much fetch takes into hand.
@@ -30,6 +33,7 @@ type outcomes struct {
 	mu     sync.Mutex
 	ready  sync.Cond
 	items  []settlement
+	spare  []settlement // what was taken before, to be used again
 	closed bool
 }
 
@@ -54,16 +58,21 @@ func (o *outcomes) close() {
 	o.ready.Signal()
 }
 
-// take waits for settlements and returns up to maxSettle; none after close.
+// take waits for settlements and returns them, until the next call; none after close.
 func (o *outcomes) take() []settlement {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.items) == 0 && !o.closed {
 		o.ready.Wait()
 	}
-	n := min(len(o.items), maxSettle)
-	batch := slices.Clone(o.items[:n])
-	o.items = slices.Delete(o.items, 0, n)
+	if len(o.items) < maxSettle && !o.closed {
+		o.mu.Unlock()
+		time.Sleep(gather)
+		o.mu.Lock()
+	}
+	batch := o.items
+	clear(o.spare) // flights must not live on in it
+	o.items, o.spare = o.spare[:0], batch
 	return batch
 }
 
@@ -72,18 +81,14 @@ func (o *outcomes) take() []settlement {
 // everything is told, or when ctx ends; what is untold then is redelivered.
 func (m *member) settle(ctx context.Context) {
 	again := backoff.Policy{Base: 50 * time.Millisecond, Max: time.Second}
-	for batch := m.outcomes.take(); len(batch) > 0; batch = m.outcomes.take() {
-		for failures := 1; !m.tell(ctx, batch); failures++ {
-			if !backoff.Sleep(ctx, again.Delay(failures)) {
-				return
+	for all := m.outcomes.take(); len(all) > 0; all = m.outcomes.take() {
+		for batch := range slices.Chunk(all, maxSettle) {
+			for failures := 1; !m.tell(ctx, batch); failures++ {
+				if !backoff.Sleep(ctx, again.Delay(failures)) {
+					return
+				}
 			}
 		}
-	}
-}
-
-func (m *member) discard(batch []settlement) {
-	for _, s := range batch {
-		m.flights.drop(s.fl)
 	}
 }
 
@@ -92,18 +97,7 @@ func (m *member) tell(ctx context.Context, batch []settlement) bool {
 	if !m.verify(ctx, batch) {
 		return false
 	}
-	var acks, parks []settlement
-	for _, s := range batch {
-		switch {
-		case m.flights.isLost(s.fl):
-			m.flights.drop(s.fl)
-		case !m.flights.has(s.fl.id): // told in an earlier try of this round
-		case s.ack:
-			acks = append(acks, s)
-		default:
-			parks = append(parks, s)
-		}
-	}
+	acks, parks := m.flights.sort(batch)
 	acked := m.tellAcks(ctx, acks)
 	parked := m.tellParks(ctx, parks)
 	return acked && parked
@@ -121,7 +115,7 @@ func (m *member) tellAcks(ctx context.Context, acks []settlement) bool {
 		m.failed("ack", err)
 		return false
 	}
-	m.discard(acks)
+	m.flights.drop(acks)
 	return true
 }
 
@@ -140,20 +134,14 @@ func (m *member) tellParks(ctx context.Context, parks []settlement) bool {
 	}
 	// Without the group there is nothing to park: it is made again at the start of
 	// the stream and hands everything out anew.
-	m.discard(parks)
+	m.flights.drop(parks)
 	return true
 }
 
 // verify asks for the ownership of messages whose lease may have run out while this
 // process was frozen or cut off: XACK would acknowledge for whoever has them now.
 func (m *member) verify(ctx context.Context, batch []settlement) bool {
-	var stale []*flight
-	limit := time.Now().Add(-m.d.cfg.Lease * 2 / 3)
-	for _, s := range batch {
-		if m.flights.has(s.fl.id) && !m.flights.isLost(s.fl) && m.flights.leaseBegan(s.fl).Before(limit) {
-			stale = append(stale, s.fl)
-		}
-	}
+	stale := m.flights.stale(batch, time.Now().Add(-m.d.cfg.Lease*2/3))
 	return m.renew(ctx, stale) == nil
 }
 

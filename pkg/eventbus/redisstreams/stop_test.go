@@ -16,21 +16,22 @@ func TestStopGivesBackWhatWaitsForAWorker(t *testing.T) {
 	r := newRoom(t, testenv.Redis(t))
 	cfg := quick(r.server.Addr)
 	cfg.Lease = time.Minute // nothing here may come back by the lease
+	cfg.Block = 5 * time.Second
 	d := r.driver(t, cfg)
 	busy, end := make(chan struct{}), make(chan struct{})
 	stop := r.start(t, d, driver.Subscription{Concurrency: 1}, func(_ context.Context, d driver.Delivery) driver.Outcome {
-		if d.Tag == "B" {
+		if d.Attempt == 2 {
 			close(busy)
 			<-end
 			return driver.Outcome{Verdict: driver.Done}
 		}
-		return driver.Outcome{Verdict: driver.Retry, After: 300 * time.Millisecond}
+		return driver.Outcome{Verdict: driver.Retry, After: 100 * time.Millisecond}
 	})
+	// While the read waits for a new message the retry takes the only worker.
 	r.publish(t, d, 1, "A")
-	testenv.Eventually(t, patience, "the first waits for its retry", func() bool { return r.state(t, d).Parked.N == 1 })
+	<-busy
 	r.publish(t, d, 1, "B")
-	<-busy // the only worker is taken
-	testenv.Eventually(t, patience, "the retry is due and was taken into hand", func() bool { return r.state(t, d).InFlight.N == 2 })
+	testenv.Eventually(t, patience, "the new message was taken into hand", func() bool { return r.state(t, d).InFlight.N == 2 })
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -43,8 +44,8 @@ func TestStopGivesBackWhatWaitsForAWorker(t *testing.T) {
 	})
 	select {
 	case d := <-got:
-		if d.Tag != "A" || d.Attempt != 2 {
-			t.Errorf("got %s at attempt %d, want A at its second", d.Tag, d.Attempt)
+		if d.Tag != "B" || d.Attempt != 1 {
+			t.Errorf("got %s at attempt %d, want B at its first", d.Tag, d.Attempt)
 		}
 	case <-time.After(patience):
 		t.Error("what no worker had started did not come back with the stop")

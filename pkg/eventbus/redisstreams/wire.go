@@ -2,6 +2,7 @@ package redisstreams
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,23 +71,32 @@ func cutPiece(s string) (piece, rest string, ok bool) {
 
 // entry is a stream entry as its reader got it.
 type entry struct {
-	id     string
-	fields map[string]string
+	id, tag, key, headers string
+	body                  []byte
 	// count is the delivery counter of the entry for this group, see attempts.go.
 	count int64
 }
 
-func (e entry) tag() string { return e.fields[fieldTag] }
+// set takes one field; unknown ones are passed over. The bytes are copied.
+func (e *entry) set(name, value []byte) {
+	switch string(name) {
+	case fieldTag:
+		e.tag = string(value)
+	case fieldKey:
+		e.key = string(value)
+	case fieldBody:
+		e.body = slices.Clone(value)
+	case fieldHeaders:
+		e.headers = string(value)
+	}
+}
 
 // delivery turns an entry into what a handler gets.
-func (e entry) delivery(topic, group string, crashSlack int) (driver.Delivery, error) {
-	headers, err := parseHeaders(e.fields[fieldHeaders])
+func (e *entry) delivery(topic, group string, crashSlack int) (driver.Delivery, error) {
+	headers, err := parseHeaders(e.headers)
 	return driver.Delivery{
-		Message: driver.Message{
-			Topic: topic, Tag: e.fields[fieldTag], Key: e.fields[fieldKey],
-			Body: []byte(e.fields[fieldBody]), Headers: headers,
-		},
-		Group: group, BrokerID: e.id,
+		Message: driver.Message{Topic: topic, Tag: e.tag, Key: e.key, Body: e.body, Headers: headers},
+		Group:   group, BrokerID: e.id,
 		Attempt:     attempt(e.count, crashSlack),
 		PublishedAt: idTime(e.id),
 	}, err
