@@ -3,6 +3,7 @@
 package monitoring
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -165,9 +166,13 @@ func TestDashboardsAreWhole(t *testing.T) {
 			require.NotEmpty(t, p.Targets, "%s: %s", path, p.Title)
 			require.False(t, p.ID == 0 || ids[p.ID], "%s: panel %d", path, p.ID)
 			ids[p.ID] = true
-			for _, used := range append([]source{p.Datasource}, sourcesOf(p.Targets)...) {
-				require.Equal(t, source{"prometheus", "${datasource}"}, used, "%s: %s", path, p.Title)
-			}
+		}
+		var all any
+		require.NoError(t, json.Unmarshal([]byte(read(t, path)), &all))
+		used := datasources(all)
+		require.Greater(t, len(used), len(d.Panels), path)
+		for _, source := range used {
+			require.Equal(t, map[string]any{"type": "prometheus", "uid": "${datasource}"}, source, path)
 		}
 		for _, q := range d.queries() {
 			for _, m := range regexp.MustCompile(`\$([a-z]+)`).FindAllStringSubmatch(q.expr, -1) {
@@ -177,9 +182,20 @@ func TestDashboardsAreWhole(t *testing.T) {
 	}
 }
 
-func sourcesOf(targets []target) (out []source) {
-	for _, t := range targets {
-		out = append(out, t.Datasource)
+// datasources are all that a dashboard names, wherever.
+func datasources(node any) (out []any) {
+	switch node := node.(type) {
+	case map[string]any:
+		for key, below := range node {
+			if key == "datasource" {
+				out = append(out, below)
+			}
+			out = append(out, datasources(below)...)
+		}
+	case []any:
+		for _, below := range node {
+			out = append(out, datasources(below)...)
+		}
 	}
 	return out
 }

@@ -61,21 +61,16 @@ type dashboard struct {
 }
 
 type panel struct {
-	ID         int
-	Title      string
-	Type       string
-	Datasource source
-	Targets    []target
+	ID      int
+	Title   string
+	Targets []target
 }
 
 type target struct {
 	Expr         string
 	LegendFormat string
 	TitleFormat  string
-	Datasource   source
 }
-
-type source struct{ Type, UID string }
 
 func (d dashboard) queries() (out []query) {
 	for _, p := range d.Panels {
