@@ -60,11 +60,14 @@ type podMonitor struct {
 	Metadata        metav1.ObjectMeta `json:"metadata"`
 	Spec            struct {
 		Selector            metav1.LabelSelector `json:"selector"`
-		PodTargetLabels     []string             `json:"podTargetLabels"`
 		PodMetricsEndpoints []struct {
 			Port     string `json:"port"`
 			Path     string `json:"path"`
 			Interval string `json:"interval"`
+			Relabel  []struct {
+				From []string `json:"sourceLabels"`
+				To   string   `json:"targetLabel"`
+			} `json:"relabelings"`
 		} `json:"podMetricsEndpoints"`
 	} `json:"spec"`
 }
