@@ -11,9 +11,11 @@ import (
 
 const (
 	// announceEvery is how soon a process tells that it goes by another version,
-	// heartbeat how often it says that nothing has changed.
-	announceEvery = time.Second
+	// heartbeat how often it says that nothing has changed, announceAgain how soon it
+	// tries again what failed.
+	announceEvery = 250 * time.Millisecond
 	heartbeat     = 5 * time.Second
+	announceAgain = 2 * time.Second
 	announceTime  = 2 * time.Second
 	// PodAlive is how recent a pod's word must be for it to count: one that was killed
 	// and one that hangs look the same for so long.
@@ -66,10 +68,10 @@ func (f *Flags) seen(name Name) (s seen, read bool) {
 // away costs nothing but this knowledge.
 func (f *Flags) Announce(ctx context.Context, self Self) error {
 	var said seen
-	var saidAt, complained time.Time
+	var saidAt, complained, notBefore time.Time
 	for backoff.Sleep(ctx, announceEvery) {
 		now, read := f.seen(self.Flag)
-		if !read || now == said && time.Since(saidAt) < heartbeat {
+		if !read || time.Now().Before(notBefore) || now == said && time.Since(saidAt) < heartbeat {
 			continue
 		}
 		err := f.announce(ctx, self, now)
@@ -80,6 +82,7 @@ func (f *Flags) Announce(ctx context.Context, self Self) error {
 			said, saidAt = now, time.Now()
 			continue
 		}
+		notBefore = time.Now().Add(announceAgain)
 		if ctx.Err() == nil && time.Since(complained) > complainEvery {
 			complained = time.Now()
 			zerolog.Ctx(ctx).Warn().Err(err).Str("flag", string(self.Flag)).Msg("nobody can see which version of the flag this process goes by")
