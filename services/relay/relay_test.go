@@ -55,20 +55,29 @@ func newRig(t *testing.T) *rig {
 // command runs one command of the relay to its end.
 func (r *rig) command(t *testing.T, args ...string) (stdout string, code int) {
 	t.Helper()
+	stdout, _, code = r.say(t, args...)
+	return stdout, code
+}
+
+// say is command with what it writes on stderr.
+func (r *rig) say(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env = r.env
-	out, err := cmd.Output()
+	var out, told strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &told
+	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		t.Logf("relay %s: %s", strings.Join(args, " "), exit.Stderr)
-		return string(out), exit.ExitCode()
+		t.Logf("relay %s: %s", strings.Join(args, " "), told.String())
+		return out.String(), told.String(), exit.ExitCode()
 	}
 	require.NoError(t, err)
-	return string(out), 0
+	return out.String(), told.String(), 0
 }
 
 // run starts the relay itself.
@@ -148,6 +157,12 @@ func TestTheRelayAndItsCommands(t *testing.T) {
 	out, _ = r.command(t, "status")
 	require.Contains(t, out, "outbox-relay:0")
 
+	for _, how := range [][]string{{"--dry-run"}, {"--reason", "x"}} {
+		out, told, code := r.say(t, append([]string{"requeue", "--event-id", "push:3"}, how...)...)
+		require.Zero(t, code)
+		require.Contains(t, out, "0 events")
+		require.Contains(t, told, "--status PUBLISHED", "%q finds nothing, and says where there is something", how)
+	}
 	r.Exec(t, "UPDATE outbox_event SET status = 'FAILED', last_error = 'refused: too large' WHERE event_id <> 'push:3'")
 	out, code = r.command(t, "failed")
 	require.Zero(t, code)

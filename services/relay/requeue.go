@@ -52,7 +52,8 @@ func changeCommand(t *tools, cmd *cobra.Command, f *filterFlags, done string,
 		}
 		if *dryRun {
 			return t.withPool(cmd, func(ctx context.Context, pool *sql.DB) error {
-				return showRows(ctx, cmd.OutOrStdout(), outbox.NewStore(pool), filter, 20, *asJSON)
+				store := outbox.NewStore(pool)
+				return errors.Join(showRows(ctx, cmd.OutOrStdout(), store, filter, 20, *asJSON), hintStatus(ctx, cmd, store, filter))
 			})
 		}
 		act, err := a.act(cmd)
@@ -71,10 +72,30 @@ func changeCommand(t *tools, cmd *cobra.Command, f *filterFlags, done string,
 			if errors.Is(err, outbox.ErrNoFilter) {
 				return usage(cmd, "%v", err)
 			}
+			if err == nil && n == 0 {
+				err = hintStatus(ctx, cmd, store, filter)
+			}
 			return errors.Join(reportCount(cmd, done, n, *asJSON), err)
 		})
 	}
 	return cmd
+}
+
+// hintStatus says on stderr what a filter that finds nothing would find in the other
+// status that can be asked for.
+func hintStatus(ctx context.Context, cmd *cobra.Command, store *outbox.Store, f outbox.Filter) error {
+	if cmd.Flags().Lookup("status") == nil || f.Status != outbox.StatusFailed {
+		return nil
+	}
+	if found, err := store.Count(ctx, f); err != nil || found.N > 0 {
+		return err
+	}
+	f.Status = outbox.StatusPublished
+	published, err := store.Count(ctx, f)
+	if err == nil && published.N > 0 {
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "no FAILED event is selected, but %s PUBLISHED: add --status PUBLISHED to send them again\n", published)
+	}
+	return err
 }
 
 func reportCount(cmd *cobra.Command, done string, n int64, asJSON bool) error {

@@ -26,6 +26,7 @@ const heartbeatLimit = 2 * time.Minute
 func wire(cfg *Config) func(ctx context.Context, p *service.Process) error {
 	return func(ctx context.Context, p *service.Process) error {
 		giveMemory(cfg.Relay.BatchBytes)
+		useOneProcessor()
 		bus, err := openBus(ctx, cfg, eventbus.WithRegisterer(p.Registerer()), eventbus.WithTracerProvider(p.TracerProvider()))
 		if errors.Is(err, provider.ErrNotConfigured) {
 			return idle(ctx, cfg, p, err)
