@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seahub/seahub-mq/dev/stack"
 )
 
 // Every metric, label and grouping in rules, dashboards and scalers is one that a service
@@ -55,6 +57,7 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 		"a variable's query":    {"dashboards/group.json", "label_values(seahub_consumer_connected", "label_values(seahub_consumer_conected", "no service registers seahub_consumer_conected"},
 		"a rate of a gauge":     {"rules/pipe.yml", "max by (env, country) (seahub_outbox_failed)", "max by (env, country) (rate(seahub_outbox_failed[5m]))", "which is no counter"},
 		"a quantile without le": {"dashboards/overview.json", "sum by (le) (", "sum by (env) (", "without a sum by le"},
+		"a scaler's metric":     {"../k8s/components/keda/scalers.yaml", "seahub_bus_backlog", "seahub_bus_backlogs", "no service registers seahub_bus_backlogs"},
 		"no PromQL":             {"rules/ops.yml", "vector(1)", "vector(1", "parse error"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +65,9 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 			require.Contains(t, text, tt.right)
 			text = strings.ReplaceAll(text, tt.right, tt.wrong)
 			var queries []query
-			if filepath.Ext(tt.file) == ".json" {
+			if filepath.Ext(tt.file) == ".yaml" {
+				queries = scalersOf(tt.file, text)
+			} else if filepath.Ext(tt.file) == ".json" {
 				d, err := parseDashboard(text)
 				require.NoError(t, err)
 				queries = d.queries()
@@ -145,6 +150,22 @@ func TestRunbooksAndTheListOfAlerts(t *testing.T) {
 		*set = slices.Compact(*set)
 	}
 	require.Equal(t, names, listed, "docs/alerts.md lists the rules that there are")
+}
+
+// Both scrapes that are shipped give the labels that the rules group by.
+func TestTheScrapeGivesItsLabels(t *testing.T) {
+	monitor := read(t, root(t, "deploy", "k8s", "components", "monitoring", "monitor.yaml"))
+	fixed := read(t, root(t, "deploy", "monitoring", "prometheus.yml"))
+	for _, label := range []string{"job", "role", "env", "country"} {
+		require.Contains(t, monitor, "targetLabel: "+label+"}")
+		if label != "job" { // there it is the job's name
+			require.Contains(t, fixed, label+": ")
+		}
+	}
+	for _, service := range stack.Services() {
+		require.Contains(t, fixed, "job_name: "+service)
+		require.Contains(t, read(t, root(t, "deploy", "monitoring", "rules", "services.yml")), service)
+	}
 }
 
 func TestDashboardsAreWhole(t *testing.T) {
