@@ -47,21 +47,29 @@ func newGuard(ctx context.Context, b *Bus, sub Subscription, h Handler, st *stat
 
 // handle is what a driver calls for each delivery.
 func (g *guard) handle(ctx context.Context, d Delivery) Outcome {
-	if driverRun, ok := ctx.(driver.Run); ok {
-		return g.process(ctx, d, driverRun.Abandon)
+	if callback, ok := ctx.(driver.Run); ok {
+		return g.process(callback, d)
 	}
 	// This driver needs its goroutine back, whatever the handler does.
-	out := make(chan Outcome, 2)
-	abandon := func(o Outcome) { out <- o }
-	go func() { out <- g.process(ctx, d, abandon) }() // ends with the handler, of which hung bounds the number
-	return <-out
+	c := waited{ctx, make(chan Outcome, 2)}
+	go func() { c.out <- g.process(c, d) }() // ends with the handler, of which hung bounds the number
+	return <-c.out
 }
 
-// process returns the outcome, or has it given to abandon: when the handler hangs, or
-// ends its goroutine.
-func (g *guard) process(ctx context.Context, d Delivery, abandon func(Outcome)) Outcome {
-	r := &run{d: d, abandon: abandon, started: time.Now()}
-	r.log = event.WithLogFields(ctx, event.LogFields{
+// waited is the context of a callback that its driver waits for.
+type waited struct {
+	context.Context
+	out chan Outcome
+}
+
+// Abandon implements driver.Run.
+func (c waited) Abandon(out Outcome) { c.out <- out }
+
+// process returns the outcome, or abandons the callback with it: when the handler hangs,
+// or ends its goroutine.
+func (g *guard) process(callback driver.Run, d Delivery) Outcome {
+	r := &run{d: d, callback: callback, started: time.Now()}
+	r.log = event.WithLogFields(callback, event.LogFields{
 		EventID: d.Key,
 		Trace:   event.Trace{Traceparent: d.Headers[event.HeaderTraceparent], RequestID: d.Headers[event.HeaderRequestID]},
 	})
@@ -85,7 +93,7 @@ func (g *guard) process(ctx context.Context, d Delivery, abandon func(Outcome)) 
 		}
 		// The goroutine is ended under us.
 		if out, mine := g.ended(r, Retry(errors.New("handler ended its goroutine instead of returning"))); mine {
-			abandon(out)
+			callback.Abandon(out)
 		}
 	}()
 	out := g.call(r)
@@ -111,6 +119,9 @@ func (g *guard) finish(r *run, out Outcome) Outcome {
 	r.End(nil)
 	m := g.metricsOf(r.d.Tag)
 	m.results[out.Verdict].Inc()
+	if r.d.Attempt == 1 && !r.d.PublishedAt.IsZero() {
+		m.deliverySeconds.Observe(max(0, r.started.Sub(r.d.PublishedAt)).Seconds())
+	}
 	m.processSeconds.Observe(now.Sub(r.started).Seconds())
 	if out.Verdict == driver.Done && r.hasCreated {
 		// Two machines' clocks meet here: a negative difference is only their skew.

@@ -15,6 +15,7 @@ type metrics struct {
 	publishSeconds prometheus.Histogram
 
 	messages        *prometheus.CounterVec
+	deliverySeconds *prometheus.HistogramVec
 	processSeconds  *prometheus.HistogramVec
 	endToEnd        *prometheus.HistogramVec
 	panics          *prometheus.CounterVec
@@ -35,6 +36,9 @@ func newMetrics(r prometheus.Registerer, states func() []State) *metrics {
 			Name: "seahub_publisher_batch_seconds", Help: "Time of one publish call.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15)}),
 		messages: counter("seahub_consumer_messages_total", "Deliveries, by what became of them.", "consumer_group", "tag", "result"),
+		deliverySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "seahub_consumer_delivery_seconds", Help: "Time from the broker's storing of a message until its first handler run began.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 20)}, []string{"consumer_group", "tag"}),
 		processSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "seahub_consumer_process_seconds", Help: "Time of one handler run.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"consumer_group", "tag"}),
@@ -49,7 +53,7 @@ func newMetrics(r prometheus.Registerer, states func() []State) *metrics {
 		abandonedEvents: counter("seahub_consumer_abandoned_total", "Handler runs that were given up because they ignored their deadline.", "consumer_group"),
 	}
 	if r != nil {
-		r.MustRegister(m.publishedTotal, m.publishSeconds, m.messages, m.processSeconds, m.endToEnd,
+		r.MustRegister(m.publishedTotal, m.publishSeconds, m.messages, m.deliverySeconds, m.processSeconds, m.endToEnd,
 			m.panics, m.foreign, m.storeFailures, m.deadLetters, m.abandonedNow, m.abandonedEvents,
 			newStateCollector(states))
 	}
@@ -69,15 +73,17 @@ func (m *metrics) touch(group string) {
 // tagMetrics are those of a group's events with one tag, for every event without a
 // search by labels.
 type tagMetrics struct {
-	results        [driver.Halt + 1]prometheus.Counter
-	processSeconds prometheus.Observer
-	endToEnd       prometheus.Observer
+	results         [driver.Halt + 1]prometheus.Counter
+	deliverySeconds prometheus.Observer
+	processSeconds  prometheus.Observer
+	endToEnd        prometheus.Observer
 }
 
 func (m *metrics) ofTag(group, tag string) *tagMetrics {
 	t := &tagMetrics{
-		processSeconds: m.processSeconds.WithLabelValues(group, tag),
-		endToEnd:       m.endToEnd.WithLabelValues(group, tag),
+		deliverySeconds: m.deliverySeconds.WithLabelValues(group, tag),
+		processSeconds:  m.processSeconds.WithLabelValues(group, tag),
+		endToEnd:        m.endToEnd.WithLabelValues(group, tag),
 	}
 	for v := range t.results {
 		t.results[v] = m.messages.WithLabelValues(group, tag, Verdict(v).String())
