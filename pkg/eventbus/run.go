@@ -21,9 +21,9 @@ const (
 // with the ids for the log and a deadline.
 type run struct {
 	driver.Lazy
-	log     context.Context // without the deadline
-	d       Delivery
-	abandon func(Outcome)
+	callback driver.Run      // the driver's
+	log      context.Context // the driver's with the ids, without the deadline
+	d        Delivery
 
 	started    time.Time
 	created    time.Time // the event, or started when it does not tell
@@ -95,5 +95,5 @@ func (g *guard) abandon(r *run) {
 	m.abandonedNow.WithLabelValues(g.sub.Group).Inc()
 	g.hung.now.Add(1)
 	out := Retry(fmt.Errorf("handler ignored the end of its context for %s and was abandoned: %w", g.bus.cfg.HandlerGrace, context.Cause(r)))
-	go func() { r.abandon(g.finish(r, g.judge(r, out))) }() // its dead letter may take storeTimeout
+	go func() { r.callback.Abandon(g.finish(r, g.judge(r, out))) }() // its dead letter may take storeTimeout
 }

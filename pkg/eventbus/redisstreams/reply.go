@@ -3,6 +3,7 @@ package redisstreams
 import (
 	"bytes"
 	"errors"
+	"io"
 	"strconv"
 )
 
@@ -15,6 +16,9 @@ type reply struct {
 
 // keepReply is the largest buffer that is kept for the next answer.
 const keepReply = 4 << 20
+
+// maxString is the largest string for which room is made at once.
+const maxString = 2 << 20
 
 // serverError is an error that the server answered; the client knows it by its method.
 type serverError string
@@ -30,6 +34,21 @@ func (r *reply) Write(p []byte) (int, error) {
 		return 0, serverError(p[1:])
 	}
 	return r.Buffer.Write(p)
+}
+
+// ReadFrom implements io.ReaderFrom. The client hands over a string of the answer as a
+// reader with a limit; bytes.Buffer would ask it a second time for its end.
+func (r *reply) ReadFrom(from io.Reader) (int64, error) {
+	limited, ok := from.(*io.LimitedReader)
+	if !ok || limited.N > maxString {
+		return r.Buffer.ReadFrom(from)
+	}
+	r.Grow(int(limited.N))
+	room := r.AvailableBuffer()[:limited.N]
+	n, err := io.ReadFull(limited.R, room)
+	limited.N -= int64(n)
+	r.Buffer.Write(room[:n])
+	return int64(n), err
 }
 
 func (r *reply) reset() {
