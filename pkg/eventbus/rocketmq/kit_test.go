@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,27 +193,45 @@ func (b broker) Thaw(t testing.TB)   { b.must(t, b.server.Thaw()) }
 
 // link is the way to a name server and to the broker that it names: clients dial that
 // one directly, so the answer that names it is rewritten on the way.
-type link struct{ names, broker *eventbustest.Proxy }
+type link struct {
+	names, broker *eventbustest.Proxy
+	// at is where the name server says that the broker is.
+	at *atomic.Pointer[string]
+}
 
 func newLink(t testing.TB, c *testenv.RocketMQCluster) *link {
 	t.Helper()
-	brokerAddr := c.Broker.Addr()
-	if brokerAddr == "" { // a cluster that another process started
-		route, err := c.Client(t).Route(context.Background(), brokerTopic)
-		if err != nil {
-			t.Fatalf("find the broker: %v", err)
-		}
-		brokerAddr = route[0].Addr
-	}
-	l := &link{broker: eventbustest.NewProxy(t, brokerAddr)}
-	l.names = eventbustest.NewProxy(t, rewriter(t, c.Addr(), brokerAddr, l.broker.Addr()))
+	brokerAddr := brokerAddr(t, c)
+	l := &link{at: &atomic.Pointer[string]{}}
+	l.move(t, brokerAddr)
+	l.names = eventbustest.NewProxy(t, rewriter(t, c.Addr(), brokerAddr, l.at))
 	return l
+}
+
+func brokerAddr(t testing.TB, c *testenv.RocketMQCluster) string {
+	t.Helper()
+	if addr := c.Broker.Addr(); addr != "" {
+		return addr
+	}
+	// A cluster that another process started.
+	route, err := c.Client(t).Route(context.Background(), brokerTopic)
+	if err != nil {
+		t.Fatalf("find the broker: %v", err)
+	}
+	return route[0].Addr
 }
 
 // brokerTopic is a topic that every broker of testenv has.
 const brokerTopic = "broker-a"
 
 func (l *link) addr() string { return l.names.Addr() }
+
+// move gives the broker a new address.
+func (l *link) move(t testing.TB, brokerAddr string) {
+	l.broker = eventbustest.NewProxy(t, brokerAddr)
+	at := l.broker.Addr()
+	l.at.Store(&at)
+}
 
 func (l *link) Drop()    { l.names.Drop(); l.broker.Drop() }
 func (l *link) Cut()     { l.names.Cut(); l.broker.Cut() }
@@ -221,7 +240,7 @@ func (l *link) Restore() { l.names.Restore(); l.broker.Restore() }
 
 // rewriter forwards to a name server and puts another address in the place of the
 // broker's; it returns its own.
-func rewriter(t testing.TB, nameServer, from, to string) string {
+func rewriter(t testing.TB, nameServer, from string, to *atomic.Pointer[string]) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -267,7 +286,7 @@ func rewriter(t testing.TB, nameServer, from, to string) string {
 			if err != nil {
 				return
 			}
-			a.Body = bytes.ReplaceAll(a.Body, []byte(from), []byte(to))
+			a.Body = bytes.ReplaceAll(a.Body, []byte(from), []byte(*to.Load()))
 			if remoting.WriteCommand(client, a) != nil {
 				return
 			}

@@ -1,6 +1,12 @@
 package rocketmq
 
-import "time"
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/seahub/seahub-mq/pkg/eventbus/rocketmq/remoting"
+)
 
 // leave ends a member politely: it takes nothing new, lets callbacks finish within the
 // drain time, tells the broker what is done, and only then ends the client, whose
@@ -37,10 +43,40 @@ func (m *member) leave() {
 	}
 }
 
-// settle gives the client the time to do with the last results what they say.
+// settle gives the client the time to do with the last results what they say, and the
+// broker the time to hear of it: what Shutdown itself tells it of the offsets is lost,
+// often, with the connection that is closed right behind.
 func (m *member) settle() {
 	time.Sleep(settleTime)
 	if since := time.Since(time.Unix(0, m.lastRetry.Load())); since < sendBackTime {
 		time.Sleep(min(maxSettleExtra, sendBackTime-since))
 	}
+	m.persist()
+	time.Sleep(settleTime)
+	// A broker that is slow to hear of offsets is slow to answer, too.
+	if q := m.someQueue(); q != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
+		defer cancel()
+		_, _ = m.r.d.ask.GroupOffset(ctx, *q, m.r.sub.Group)
+	}
+}
+
+// persist has the client tell the broker how far it is, one-way: an error says nothing
+// that the watch does not.
+func (m *member) persist() {
+	if store, ok := m.client.(interface{ PersistConsumerOffset() error }); ok {
+		_ = store.PersistConsumerOffset()
+	}
+}
+
+// someQueue is a queue of this member, nil if the watch has found none yet.
+func (m *member) someQueue() *remoting.Queue {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, q := range m.queues {
+		if slices.Contains(m.shares[q.Topic], queueKey{q.Topic, q.Broker, q.ID}) {
+			return &m.queues[i]
+		}
+	}
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 
 	"github.com/seahub/seahub-mq/pkg/eventbus/driver"
+	"github.com/seahub/seahub-mq/pkg/eventbus/rocketmq/remoting"
 )
 
 const (
@@ -22,12 +23,13 @@ const (
 	// an event is dead; the broker's own dead-letter queue is the net below it.
 	maxReconsume = 2000
 	// Bounds of what a member holds in memory. Per queue is what the client computes
-	// of them: the topic's divided by the number of queues.
-	holdMessages = 1024
+	// of them: the topic's divided by the number of queues. A full queue is looked at
+	// again after 50 ms, so that a queue's part must last for longer than that.
+	holdMessages = 8192
 	holdMiB      = 64
 	holdSpan     = 2000
-	// settleTime is for what the client does after a callback returned: an offset is
-	// a matter of microseconds, sending back an event one of a round trip.
+	// settleTime is for what the client does after a callback returned, or was told:
+	// an offset is a matter of microseconds, sending back an event one of a round trip.
 	settleTime     = 20 * time.Millisecond
 	sendBackTime   = 3 * time.Second
 	flushEvery     = time.Second
@@ -52,8 +54,12 @@ type member struct {
 	inHand   map[queueKey]int
 	// shares are the queues that the last rebalance gave to this member, by topic.
 	shares map[string][]queueKey
+	// queues are all of the topic, as the watch found them.
+	queues []remoting.Queue
 	// pending are topics whose share has changed and whose rebalance is not over.
 	pending map[string]bool
+	// allocated is when the last rebalance began to do what it had decided.
+	allocated time.Time
 	// balanced: a rebalance has taken place that counted this member in.
 	balanced bool
 
@@ -162,6 +168,7 @@ func (m *member) allocate(group, me string, all []*primitive.MessageQueue, membe
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	topic := all[0].Topic
+	m.allocated = time.Now()
 	if !slices.Equal(m.shares[topic], keys) {
 		m.pending[topic] = true
 	}
@@ -190,10 +197,12 @@ func (m *member) consume(ctx context.Context, msgs ...*primitive.MessageExt) (co
 	}
 	msg := msgs[0]
 	key := keyOf(msg)
-	if !m.enter(key) {
+	s, ok := m.enter(key)
+	if !ok {
 		return m.giveBack()
 	}
-	out := m.call(key, msg)
+	out := s.run(func() driver.Outcome { return m.call(msg) })
+	m.exit(key, s)
 	switch out.Verdict {
 	case driver.Done, driver.Skip, driver.Dead:
 		m.dirty.Store(true)
@@ -221,35 +230,34 @@ func (m *member) giveBack() (consumer.ConsumeResult, error) {
 }
 
 // enter begins a callback, unless the member is draining.
-func (m *member) enter(key queueKey) bool {
+func (m *member) enter(key queueKey) (s *slot, ok bool) {
 	select {
-	case m.r.slots <- struct{}{}:
+	case s = <-m.r.slots:
 	case <-m.gone:
-		return false
+		return nil, false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.draining {
-		<-m.r.slots
-		return false
+		m.r.slots <- s
+		return nil, false
 	}
 	m.running.Add(1)
 	m.inHand[key]++
-	return true
+	return s, true
 }
 
-func (m *member) exit(key queueKey) {
+func (m *member) exit(key queueKey, s *slot) {
 	m.mu.Lock()
 	if m.inHand[key]--; m.inHand[key] == 0 {
 		delete(m.inHand, key)
 	}
 	m.mu.Unlock()
-	<-m.r.slots
+	m.r.slots <- s
 	m.running.Done()
 }
 
-func (m *member) call(key queueKey, msg *primitive.MessageExt) (out driver.Outcome) {
-	defer m.exit(key)
+func (m *member) call(msg *primitive.MessageExt) (out driver.Outcome) {
 	defer func() {
 		if v := recover(); v != nil {
 			out = driver.Outcome{Err: fmt.Errorf("callback panicked with a value of type %T", v)}

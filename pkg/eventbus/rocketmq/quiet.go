@@ -56,7 +56,7 @@ func (w *work) balanced(line string, fields map[string]any) {
 }
 
 const (
-	quietPatience = 2 * time.Second
+	quietPatience = 4 * time.Second
 	quietLook     = 5 * time.Millisecond
 	// The client's own heartbeats: the first after firstBeat, then one each beatRhythm.
 	// beatMargin is how long before its time one may begin, beatLength how long it
@@ -65,6 +65,9 @@ const (
 	beatRhythm = 30 * time.Second
 	beatMargin = 20 * time.Millisecond
 	beatLength = 500 * time.Millisecond
+	// balanceLength is for a rebalance that changes nothing, whose end does not show: it
+	// may go on to ask for the offsets of queues that one beside it is taking.
+	balanceLength = 250 * time.Millisecond
 )
 
 // quiet waits until neither a rebalance of this member, which ends with a heartbeat,
@@ -72,9 +75,9 @@ const (
 func (m *member) quiet() {
 	for deadline := time.Now().Add(quietPatience); time.Now().Before(deadline); time.Sleep(quietLook) {
 		m.mu.Lock()
-		pending := len(m.pending)
+		balancing := len(m.pending) > 0 || time.Since(m.allocated) < balanceLength
 		m.mu.Unlock()
-		if pending == 0 && !beatUnderWay(time.Since(m.started), clientWork.beats.Load() > 0) {
+		if !balancing && !beatUnderWay(time.Since(m.started), clientWork.beats.Load() > 0) {
 			return
 		}
 	}

@@ -151,8 +151,10 @@ func TestAHeartbeatIsNotCutShort(t *testing.T) {
 // concurrency and gives back what comes too late.
 func TestCallbackNeverAcksByAccident(t *testing.T) {
 	verdict := driver.Outcome{}
+	ended := make(chan struct{})
+	defer close(ended)
 	r := &run{
-		slots: make(chan struct{}, 1), halted: make(chan struct{}),
+		slots: newSlots(1, ended), halted: make(chan struct{}),
 		handle: func(context.Context, driver.Delivery) driver.Outcome {
 			if verdict.Reason == "panic" {
 				panic("x")

@@ -37,7 +37,7 @@ type run struct {
 	log    *zerolog.Logger
 	// slots bounds callbacks: the client bounds them per topic, and the group's retry
 	// topic is another one.
-	slots chan struct{}
+	slots chan *slot
 
 	halted    chan struct{} // closed by the first Halt
 	haltOnce  sync.Once
@@ -55,9 +55,11 @@ func (d *Driver) Run(ctx context.Context, sub driver.Subscription, handle driver
 		return fmt.Errorf("receive %s: %w", sub.Group, driver.ErrClosed)
 	}
 	sub = withDefaults(sub)
+	ended := make(chan struct{})
+	defer close(ended)
 	r := &run{
 		d: d, sub: sub, tags: slices.Sorted(slices.Values(sub.Tags)), handle: handle, log: zerolog.Ctx(ctx),
-		slots: make(chan struct{}, sub.Concurrency), halted: make(chan struct{}),
+		slots: newSlots(sub.Concurrency, ended), halted: make(chan struct{}),
 	}
 	defer sub.Connected(false, nil)
 	return r.live(ctx)

@@ -76,10 +76,6 @@ func (m *member) serve(ctx context.Context) cause {
 // flush tells the broker the offsets more often than the client does, so that a killed
 // process repeats little.
 func (m *member) flush(ctx context.Context) {
-	store, ok := m.client.(interface{ PersistConsumerOffset() error })
-	if !ok {
-		return
-	}
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
 	for {
@@ -89,7 +85,7 @@ func (m *member) flush(ctx context.Context) {
 		case <-tick.C:
 		}
 		if m.dirty.Swap(false) {
-			_ = store.PersistConsumerOffset() // sent one-way: an error says nothing that the watch does not
+			m.persist()
 		}
 	}
 }
@@ -130,6 +126,9 @@ func (w *watch) look(ctx context.Context) cause {
 	switch {
 	case err == nil:
 		w.queues, w.noRoute = queues, false
+		w.m.mu.Lock()
+		w.m.queues = queues
+		w.m.mu.Unlock()
 	case ctx.Err() != nil:
 		return cause{}
 	case w.queues == nil || errors.Is(err, remoting.ErrTopicMissing):
@@ -242,7 +241,7 @@ func (w *watch) checkProgress(ctx context.Context) cause {
 func (m *member) share() map[queueKey]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	full := len(m.r.slots) == cap(m.r.slots)
+	full := len(m.r.slots) == 0
 	out := map[queueKey]bool{}
 	for _, keys := range m.shares {
 		for _, k := range keys {

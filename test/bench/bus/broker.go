@@ -47,6 +47,7 @@ type way struct {
 // brokers starts each by its provider word.
 var brokers = map[string]func(ctx context.Context, s sizes) (broker, error){
 	provider.RedisStreams: startRedis,
+	provider.RocketMQ:     startRocketMQ,
 }
 
 func providers() []string { return slices.Sorted(maps.Keys(brokers)) }

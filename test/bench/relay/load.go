@@ -26,6 +26,23 @@ type load struct {
 	commit, whole, committed []time.Duration
 	// readable is when the event could first be read from the broker, 0 if never.
 	readable []time.Duration
+
+	perSecond, writers int
+	length             time.Duration
+	// kindOf, unless nil, tells what kind of writer writes an event.
+	kindOf func(i int) string
+}
+
+// newLoad plans a load.
+func (b *bed) newLoad(perSecond int, length time.Duration) *load {
+	n := int(length.Seconds() * float64(perSecond))
+	l := &load{
+		first: b.next, commit: make([]time.Duration, n), whole: make([]time.Duration, n),
+		committed: make([]time.Duration, n), readable: make([]time.Duration, n),
+		perSecond: perSecond, writers: writers, length: length,
+	}
+	b.next += n
+	return l
 }
 
 // latencies are the times from COMMIT's return to the event's being readable. One that
@@ -43,18 +60,19 @@ func (l *load) latencies() []time.Duration {
 // apply writes perSecond events a second for a time. If they are relayed it returns
 // when all of them can be read. during, if given, runs beside the writers.
 func (b *bed) apply(ctx context.Context, perSecond int, length time.Duration, relayed bool, during func(ctx context.Context) error) (*load, error) {
-	n := int(length.Seconds() * float64(perSecond))
-	l := &load{
-		first: b.next, commit: make([]time.Duration, n), whole: make([]time.Duration, n),
-		committed: make([]time.Duration, n), readable: make([]time.Duration, n),
-	}
-	b.next += n
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*length+2*time.Minute, errors.New("the load did not end in time"))
+	l := b.newLoad(perSecond, length)
+	return l, b.run(ctx, l, relayed, during)
+}
+
+// run carries a load out.
+func (b *bed) run(ctx context.Context, l *load, relayed bool, during func(ctx context.Context) error) error {
+	n := len(l.commit)
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*l.length+2*time.Minute, errors.New("the load did not end in time"))
 	defer cancel()
 
 	began := time.Now()
 	if !relayed {
-		return l, b.write(ctx, l, began, perSecond, during)
+		return b.write(ctx, l, began, during)
 	}
 	var unread atomic.Int64
 	unread.Store(int64(n))
@@ -73,28 +91,28 @@ func (b *bed) apply(ctx context.Context, perSecond int, length time.Duration, re
 	select {
 	case <-ready:
 	case err := <-ended:
-		return nil, err
+		return err
 	}
-	err := b.write(ctx, l, began, perSecond, during)
+	err := b.write(ctx, l, began, during)
 	if err == nil {
 		err = await(ctx, time.Minute, "every event can be read", func(context.Context) (bool, error) { return unread.Load() == 0, nil })
 	}
 	stopFollowing()
-	return l, errors.Join(err, <-ended)
+	return errors.Join(err, <-ended)
 }
 
 // write runs the writers and what goes on during their work, to the end of both.
-func (b *bed) write(ctx context.Context, l *load, began time.Time, perSecond int, during func(ctx context.Context) error) error {
+func (b *bed) write(ctx context.Context, l *load, began time.Time, during func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	errs := make([]error, writers+1)
+	errs := make([]error, l.writers+1)
 	var next atomic.Int64
 	start := time.Now()
-	for w := range writers {
+	for w := range l.writers {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(l.commit); i = int(next.Add(1)) - 1 {
-				due := start.Add(time.Duration(i) * time.Second / time.Duration(perSecond))
+				due := start.Add(time.Duration(i) * time.Second / time.Duration(l.perSecond))
 				err := pause(ctx, time.Until(due))
 				if err == nil {
 					err = b.transaction(ctx, l, i, began)
@@ -108,7 +126,7 @@ func (b *bed) write(ctx context.Context, l *load, began time.Time, perSecond int
 		})
 	}
 	if during != nil {
-		wg.Go(func() { errs[writers] = during(ctx) })
+		wg.Go(func() { errs[l.writers] = during(ctx) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -132,6 +150,11 @@ func (b *bed) transaction(ctx context.Context, l *load, i int, began time.Time) 
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 	if _, err := outbox.AppendSQL(ctx, tx, e); err != nil {
 		return fmt.Errorf("write: %w", err)
+	}
+	if l.kindOf != nil {
+		if err := change(ctx, tx, l.kindOf(i), e.EventID, i); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
 	}
 	before := time.Now()
 	if err := tx.Commit(); err != nil {

@@ -35,6 +35,7 @@ type sizes struct {
 	LatencySeconds  int `json:"latency_seconds"`
 	WriterSeconds   int `json:"writer_seconds"`
 	IdleSeconds     int `json:"idle_seconds"`
+	PoisonEvents    int `json:"poison_events"`
 	TimelineSeconds int `json:"timeline_seconds"`
 }
 
@@ -59,6 +60,8 @@ var parts = []part{
 	{"latency", runLatency},
 	{"idle", runIdle},
 	{"writers", runWriters},
+	{"poison", runPoison},
+	{"late", runLate},
 	{"timeline", runTimeline},
 }
 
@@ -76,8 +79,9 @@ func parse(args []string, out io.Writer) (options, error) {
 	cli.Int(f, &o.LatencySeconds, "latency-seconds", 10, "length of one latency measurement")
 	cli.Int(f, &o.WriterSeconds, "writer-seconds", 5, "length of one measurement of the writers")
 	cli.Int(f, &o.IdleSeconds, "idle-seconds", 20, "how long an idle relay is watched")
+	cli.Int(f, &o.PoisonEvents, "poison-events", 20_000, "events of a backlog with one in it that is always refused, and 1,000 that are backed off")
 	cli.Int(f, &o.TimelineSeconds, "timeline-seconds", 30, "length of the drawn timeline")
-	f.StringVar(&o.only, "only", "", "parts to run, separated by commas, out of drain,latency,idle,writers,timeline; a run of some parts leaves bench-relay.json alone")
+	f.StringVar(&o.only, "only", "", "parts to run, separated by commas, out of drain,latency,idle,writers,poison,late,timeline; a run of some parts leaves bench-relay.json alone")
 	f.StringVar(&o.out, "out", "", "folder of the results (default out/ of the checkout)")
 	if err := cli.Parse(f, args); err != nil {
 		return o, err

@@ -30,7 +30,7 @@ func TestWholeRun(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, run(t.Context(), []string{
 		"--events=4000", "--rounds=1", "--latency-seconds=1", "--writer-seconds=1",
-		"--idle-seconds=1", "--timeline-seconds=3", "--out=" + dir,
+		"--idle-seconds=1", "--poison-events=2000", "--timeline-seconds=3", "--out=" + dir,
 	}, &out), "%s", &out)
 	t.Log(out.String())
 
@@ -47,6 +47,14 @@ func TestWholeRun(t *testing.T) {
 	for _, c := range contenders {
 		require.Len(t, r.Drains[c.key], 1, c.key)
 		require.Zero(t, r.Drains[c.key][0].books, "%s: nothing was broken here, so nothing is sent twice", c.key)
+	}
+	for _, c := range []string{clean, poisoned} {
+		require.Len(t, r.Poison[c], 1, c)
+		require.Zero(t, r.Poison[c][0].books, c)
+	}
+	for _, k := range kinds() {
+		require.Len(t, r.Late[k], 1, k)
+		require.Positive(t, r.Late[k][0].N, k)
 	}
 	require.Zero(t, r.Books.Strange)
 	// A batch may be sent twice at each outage: its answers were lost with the broker.
@@ -172,4 +180,14 @@ func TestTimelineOfALoad(t *testing.T) {
 	require.Len(t, p50, 2)
 	require.InDelta(t, 480, p99[0].Y, 1e-9)
 	require.InDelta(t, 0.375, p50[1].X, 1e-9)
+}
+
+func TestKindsOfWriters(t *testing.T) {
+	n := map[string]int{}
+	for i := range oddAll() {
+		n[kindOf(i)]++
+	}
+	require.Equal(t, map[string]int{ordinary: slowRate, lateCommit: oddRate, wholeSeconds: oddRate, hoursAhead: oddRate, hoursBehind: oddRate}, n)
+	require.Equal(t, "yes", within([]latency{{Max: 4999}}))
+	require.Equal(t, "no (5.1 s)", within([]latency{{Max: 10}, {Max: 5100}}))
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,11 +39,15 @@ type raw struct {
 	At       time.Time `json:"at"`
 	sizes
 
-	Drains   map[string][]drained `json:"drains"`
-	Latency  map[string][]latency `json:"latency_by_rate"`
-	Idle     idle                 `json:"idle"`
-	Writers  map[string][]writing `json:"writers"`
-	Timeline timeline             `json:"timeline"`
+	Drains  map[string][]drained `json:"drains"`
+	Latency map[string][]latency `json:"latency_by_rate"`
+	Idle    idle                 `json:"idle"`
+	Writers map[string][]writing `json:"writers"`
+	// Poison is a drain beside rows that cannot be sent, Late latency by kind of writer.
+	Poison map[string][]drained `json:"poison"`
+	Late   map[string][]latency `json:"late"`
+
+	Timeline timeline `json:"timeline"`
 	// Books of everything but the drains, which have their own.
 	Books books `json:"books"`
 }
@@ -57,6 +62,7 @@ func newReport(o options, b *bed) *report {
 		Database: b.dbName, Broker: b.topic.version(), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		At: time.Now().UTC().Truncate(time.Second), sizes: o.sizes,
 		Drains: map[string][]drained{}, Latency: map[string][]latency{}, Writers: map[string][]writing{},
+		Poison: map[string][]drained{}, Late: map[string][]latency{},
 	}}
 }
 
@@ -105,11 +111,13 @@ func (r *report) figures() figures {
 		IdleCPU: r.raw.Idle.CPUPercent, IdleAsks: r.raw.Idle.Statements,
 		Lost: r.raw.Books.Lost, Duplicated: r.raw.Books.Duplicated,
 	}
-	for _, rounds := range r.raw.Drains {
-		for _, d := range rounds {
-			f.RSS = max(f.RSS, d.Peak)
-			f.Lost += d.Lost
-			f.Duplicated += d.Duplicated
+	for _, by := range []map[string][]drained{r.raw.Drains, r.raw.Poison} {
+		for _, rounds := range by {
+			for _, d := range rounds {
+				f.RSS = max(f.RSS, d.Peak)
+				f.Lost += d.Lost
+				f.Duplicated += d.Duplicated
+			}
 		}
 	}
 	return f
@@ -121,7 +129,7 @@ func (r *report) print(out io.Writer) error {
 	for _, p := range []struct {
 		part  string
 		print func(io.Writer) error
-	}{{"drain", r.printDrains}, {"latency", r.printLatency}, {"idle", r.printIdle}, {"writers", r.printWriters}} {
+	}{{"drain", r.printDrains}, {"latency", r.printLatency}, {"idle", r.printIdle}, {"writers", r.printWriters}, {"poison", r.printPoison}, {"late", r.printLate}} {
 		if !r.o.runs(p.part) {
 			continue
 		}
@@ -187,6 +195,35 @@ func (r *report) printWriters(out io.Writer) error {
 		}
 		t.Row(c, of(commit), sheet.Ratio(ratioOf(ws, without, commit)), of(func(w writing) float64 { return w.Commit.P99 }),
 			of(whole), sheet.Ratio(ratioOf(ws, without, whole)))
+	}
+	return t.Print(out)
+}
+
+func (r *report) printPoison(out io.Writer) error {
+	t := sheet.NewTable("draining "+sheet.Count(float64(r.raw.PoisonEvents)), "events/s", "of the first")
+	column := func(c string) (v []float64) {
+		for _, d := range r.raw.Poison[c] {
+			v = append(v, d.Rate)
+		}
+		return v
+	}
+	for _, c := range []string{clean, poisoned} {
+		t.Row(c, sheet.Count(stat.Median(column(c))), sheet.Ratio(stat.Median(stat.Ratios(column(c), column(clean)))))
+	}
+	return t.Print(out)
+}
+
+func (r *report) printLate(out io.Writer) error {
+	t := sheet.NewTable(fmt.Sprintf("COMMIT to readable, %d/s ordinary, %d/s of each other", slowRate, oddRate), "p50 ms", "p99 ms", "longest ms", "within the sweep's 5 s")
+	for _, k := range kinds() {
+		of := func(f func(latency) float64) (v []float64) {
+			for _, l := range r.raw.Late[k] {
+				v = append(v, f(l))
+			}
+			return v
+		}
+		longest := of(func(l latency) float64 { return l.Max })
+		t.Row(k, milliseconds(stat.Median(of(p50))), milliseconds(stat.Median(of(p99))), milliseconds(slices.Max(append(longest, 0))), within(r.raw.Late[k]))
 	}
 	return t.Print(out)
 }

@@ -44,6 +44,7 @@ type broker interface {
 // topics starts each broker by its provider word.
 var topics = map[string]func(ctx context.Context) (topic, error){
 	provider.RedisStreams: startRedis,
+	provider.RocketMQ:     startRocketMQ,
 }
 
 func providers() []string { return slices.Sorted(maps.Keys(topics)) }
