@@ -58,15 +58,15 @@ func brokerName(provider string) string {
 
 func acts(broker string) []act {
 	return []act{
-		{0.12, "a poison event is written: no broker takes it", true, (*faults).poison},
-		{0.18, fmt.Sprintf("FCM answers 429 for %s (Retry-After: %s)", quotaSpell, quotaWait), false, (*faults).quota},
-		{0.30, fmt.Sprintf("FCM takes %d requests and closes the connection without an answer", lostAnswers), false, (*faults).loseAnswers},
-		{0.32, fmt.Sprintf("%d published events are published again by their ids", replays), true, (*faults).replayByID},
-		{0.38, fmt.Sprintf("%s is stopped for at least %s", broker, brokerStop), false, (*faults).stopBroker},
-		{0.55, "the working relay is killed with -9", false, (*faults).killRelay},
-		{0.64, fmt.Sprintf("FCM takes %d requests and says 503", lostAnswers), false, (*faults).lie},
-		{0.65, "coupon-consumer is stopped", true, (*faults).stopConsumer},
-		{0.85, "both relays are stopped", false, (*faults).stopRelays},
+		{0.10, "coupon-consumer is stopped", true, (*faults).stopConsumer},
+		{0.25, "a poison event is written: no broker takes it", true, (*faults).poison},
+		{0.30, fmt.Sprintf("FCM answers 429 for %s (Retry-After: %s)", quotaSpell, quotaWait), false, (*faults).quota},
+		{0.42, fmt.Sprintf("FCM takes %d requests and closes the connection without an answer", lostAnswers), false, (*faults).loseAnswers},
+		{0.44, fmt.Sprintf("%d published events are published again by their ids", replays), true, (*faults).replayByID},
+		{0.48, fmt.Sprintf("%s is stopped for at least %s", broker, brokerStop), false, (*faults).stopBroker},
+		{0.65, "the working relay is killed with -9", false, (*faults).killRelay},
+		{0.78, fmt.Sprintf("FCM takes %d requests and says 503", lostAnswers), false, (*faults).lie},
+		{0.80, "both relays are stopped", false, (*faults).stopRelays},
 		{0.97, "all events of the first seconds are published again", false, (*faults).replayByTime},
 	}
 }

@@ -19,9 +19,9 @@ import (
 // campaignSlice is long enough for the small campaigns of the scenarios, so that each is
 // one event; the lease must outlast a slice, one request and the last write.
 const (
-	campaignSlice   = 4 * time.Second
+	campaignSlice   = 8 * time.Second
 	campaignTimeout = 2 * time.Second
-	campaignLease   = 11 * time.Second
+	campaignLease   = 15 * time.Second
 )
 
 func campaignEnv() map[string]string {
@@ -38,13 +38,13 @@ func campaignEnv() map[string]string {
 		"SEAHUB_CAMPAIGN_SLICE":        campaignSlice.String(),
 		"SEAHUB_CAMPAIGN_RETRY_BASE":   "200ms",
 		"SEAHUB_CAMPAIGN_RETRY_MAX":    "2s",
-		"SEAHUB_BUS_HANDLER_TIMEOUT":   "12s",
+		"SEAHUB_BUS_HANDLER_TIMEOUT":   campaignLease.String(),
 	}
 }
 
 // campaignSubject: a piece of work is a campaign that the platform lists once, so that it
-// has one round. Its effect is that links are made for its products: that is done once
-// for each, whatever is repeated.
+// has one round. Its effect is a look at its page. Links are made for its products once,
+// whatever is repeated.
 func campaignSubject() subject {
 	return subject{
 		service: "campaign-consumer", flag: "campaign-sync", overdueBy: overdueBy, announced: true, env: campaignEnv(),
@@ -65,20 +65,14 @@ func campaignSubject() subject {
 		undone:    undoneCampaign,
 		aggregate: func(id string) string { return event.CampaignAggregateID(stack.Country, id) },
 		onceEach: func(w *world, ids ...string) {
-			made := w.linksMade()
 			for _, id := range ids {
-				require.Equal(w.t, 1, made[id], "campaign %s", id)
+				require.Equal(w.t, 1, w.answered(tiktokfake.CallLinks, id), "campaign %s", id)
 				require.Equal(w.t, campaignProducts, w.count(`SELECT COUNT(*) FROM tiktok_partner_campaign_products
 					WHERE campaign_id = ? AND active = 1 AND link_status = 'VALID'`, id), "campaign %s", id)
 			}
 			require.Empty(w.t, w.TikTok.Problems())
 		},
-		effects: func(w *world) (n int) {
-			for _, made := range w.linksMade() {
-				n += made
-			}
-			return n
-		},
+		effects: func(w *world) int { return w.answered(tiktokfake.CallProducts) },
 		disturb: func(w *world) {
 			w.TikTok.Program(tiktokfake.Rule{Call: tiktokfake.CallProducts, Status: 500, Message: "later", Times: 3})
 		},
@@ -148,15 +142,14 @@ func (w *world) withdraw(id string) {
 	delete(w.offered, id)
 }
 
-// linksMade counts, by campaign, how often links were made.
-func (w *world) linksMade() map[string]int {
-	made := map[string]int{}
+// answered counts the calls of a kind that got what they asked for, of one campaign or of all.
+func (w *world) answered(call tiktokfake.Call, campaign ...string) (n int) {
 	for _, r := range w.TikTok.Requests() {
-		if r.Call == tiktokfake.CallLinks && r.Status == 200 && r.Code == 0 {
-			made[r.Campaign]++
+		if r.Call == call && r.Status == 200 && r.Code == 0 && (len(campaign) == 0 || r.Campaign == campaign[0]) {
+			n++
 		}
 	}
-	return made
+	return n
 }
 
 // undoneCampaign is one whose round the database takes back, since its event could not be

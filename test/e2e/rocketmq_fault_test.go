@@ -82,6 +82,7 @@ func (w *world) allStored(fake *rmqfake.Server) {
 }
 
 func TestABrokerThatMisbehavesCostsTheRelayNothingButTime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	fake := startFake(t)
 	relay := w.relayOnFake("relay-1", fake.Addr())
@@ -121,6 +122,7 @@ func TestABrokerThatMisbehavesCostsTheRelayNothingButTime(t *testing.T) {
 
 // A relay that starts into it, and is stopped in the middle of it.
 func TestNothingThatIsSilentHoldsAStopUp(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	fake := startFake(t)
 	hole, fill, err := rmqfake.BlackHole()

@@ -20,7 +20,7 @@ func TestPushOnRocketMQ(t *testing.T) {
 	victim := w.consumer("consume-1", "consume", "SEAHUB_FCM_TIMEOUT", "1400ms")
 	id := w.holding()
 	require.NoError(t, victim.Kill()) // in the middle of a send
-	w.consumer("consume-2", "consume")
+	consumer := w.consumer("consume-2", "consume")
 	w.awaitSent(pushLease+3*soon, id)
 
 	outage := func(name string, begin, end func() error) {
@@ -49,12 +49,16 @@ func TestPushOnRocketMQ(t *testing.T) {
 	require.Zero(t, w.fallbackRuns(), "nobody polls: the event path did it")
 
 	// What a consumer lacks is in its readiness, while the poll of its service goes on.
+	require.NoError(t, consumer.Kill())
 	poll := w.consumer("poll-1", "all", "SEAHUB_ROCKETMQ_SECRET_KEY", "of another")
-	testenv.Eventually(t, soon, "the reason names the key", func() bool {
+	w.saysAndPolls("key", poll, "SEAHUB_ROCKETMQ_SECRET_KEY")
+	require.NoError(t, poll.Kill())
+	leave := w.wantOthers()
+	poll = w.consumer("poll-2", "all")
+	w.saysAndPolls("second subscription", poll, "another subscription", "OPS_COUNTER", "PUSH_DISPATCH")
+	leave()
+	testenv.Eventually(t, 3*soon, "with the other gone it is served", func() bool {
 		_, body, err := poll.Get(t.Context(), "/readyz")
-		return err == nil && strings.Contains(body, "SEAHUB_ROCKETMQ_SECRET_KEY")
+		return err == nil && !strings.Contains(body, "another subscription")
 	})
-	status, body, err := poll.Get(t.Context(), "/livez")
-	require.NoError(t, err)
-	require.Equal(t, 200, status, body)
 }
