@@ -8,7 +8,7 @@ import "context"
 func findStatements() []string {
 	return []string{
 		`SELECT 'outbox_event', status, event_type, aggregate_type, aggregate_id, '', retry_count, created_at, published_at,
-		available_at, requeued_at, COALESCE(last_error, '') FROM outbox_event WHERE event_id = ?`,
+		available_at, requeued_at, IF(status = 'PUBLISHED', '', COALESCE(last_error, '')) FROM outbox_event WHERE event_id = ?`,
 		`SELECT 'mq_delayed_event', 'DELAYED', event_type, aggregate_type, aggregate_id, '', 0, created_at, NULL,
 		due_at, NULL, '' FROM mq_delayed_event WHERE event_id = ?`,
 		`SELECT 'mq_outbox_archive', 'DISCARDED', event_type, aggregate_type, aggregate_id, '', retry_count, created_at, published_at,
