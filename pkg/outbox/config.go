@@ -36,8 +36,8 @@ const (
 	outageRows = 16
 	// outageBase is the wait after the first failed pass.
 	outageBase = 100 * time.Millisecond
-	// poolSize is the worker's two, delayed events, purge, gauges, and one to spare.
-	poolSize = 6
+	// poolSize is the worker's three, delayed events, purge, gauges, and one to spare.
+	poolSize = 7
 )
 
 // Validate checks the order that the protocol rests on: publish < pass < session

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -81,7 +80,7 @@ func (w *worker) pass(ctx context.Context, where scope, limit int) (passResult, 
 	if err != nil || b == nil {
 		return passResult{trouble: Confirmed}, err
 	}
-	return w.finish(b, nil)
+	return w.finish(b)
 }
 
 // claim begins a pass: it locks and reads rows. It returns nil if there are none.
@@ -101,29 +100,35 @@ func (w *worker) claim(ctx context.Context, where scope, limit int) (*batch, err
 	return b, nil
 }
 
-// finish publishes, marks and commits a batch. meanwhile, when not nil, runs while the
-// broker is being waited for, and is waited for.
-func (w *worker) finish(b *batch, meanwhile func()) (passResult, error) {
-	defer b.release()
+// finish publishes, marks and commits a batch.
+func (w *worker) finish(b *batch) (passResult, error) {
+	outs, err := w.send(b)
+	if err != nil {
+		return passResult{}, err
+	}
+	m, err := w.mark(b, outs)
+	if err != nil {
+		return m.res, err
+	}
+	return m.res, w.committed(m, m.commit())
+}
+
+// send publishes a batch. With an error nothing was sent, and the batch is released.
+func (w *worker) send(b *batch) ([]Outcome, error) {
 	w.size.learn(b.recs)
 	if w.unproven {
 		if err := w.store.proveWritable(b.ctx, b.tx, b.recs[0].ID); err != nil {
-			return passResult{}, err
+			b.release()
+			return nil, err
 		}
 	}
 	// The process may have been frozen since the claim: its rows and its lease may be
 	// another's by now. Nothing between this check and the send takes time.
 	if time.Until(b.deadline) <= 0 || !w.trust.ValidFor(0) {
-		return passResult{}, errLate
+		b.release()
+		return nil, errLate
 	}
-	var wg sync.WaitGroup
-	if meanwhile != nil {
-		wg.Go(meanwhile)
-	}
-	outs := w.publish(b.ctx, b.recs)
-	res, err := w.settle(b, outs)
-	wg.Wait()
-	return res, err
+	return w.publish(b.ctx, b.recs), nil
 }
 
 // passContext ends at deadline or when the lease is lost. A stop of the process does
@@ -149,9 +154,17 @@ func (w *worker) publish(ctx context.Context, recs []Record) []Outcome {
 	return outs
 }
 
-// settle writes the verdict and commits.
-func (w *worker) settle(b *batch, outs []Outcome) (passResult, error) {
-	ctx, tx, recs := b.ctx, b.tx, b.recs
+// marked is a batch whose marks are written and not committed yet.
+type marked struct {
+	b    *batch
+	v    verdict
+	lost int
+	res  passResult
+}
+
+// mark writes the verdict; a commit is to follow. With an error the batch is released.
+func (w *worker) mark(b *batch, outs []Outcome) (marked, error) {
+	recs := b.recs
 	v := judge(recs, outs, failurePolicy{
 		alive:       time.Since(w.lastConfirm) <= aliveFor,
 		isolated:    w.suspect.isolated(len(recs)),
@@ -164,20 +177,42 @@ func (w *worker) settle(b *batch, outs []Outcome) (passResult, error) {
 	if len(v.confirmed) > 0 {
 		w.lastConfirm = time.Now()
 	}
-	if v.untouched == len(recs) {
-		return res, nil // nothing to write; the rollback frees the rows
+	m := marked{b: b, v: v, res: res}
+	var err error
+	if m.writes() {
+		m.lost, err = w.write(b.ctx, b.tx, v)
 	}
-	w.unproven = true // until the commit says otherwise
-	lost, err := w.write(ctx, tx, v)
 	if err != nil {
-		return res, err
+		w.unproven = true
+		b.release()
 	}
-	if err := tx.Commit(); err != nil {
-		return res, fmt.Errorf("commit %d marked rows (they may be sent again): %w", len(recs)-v.untouched, err)
+	return m, err
+}
+
+func (m marked) writes() bool { return m.v.untouched < len(m.b.recs) }
+
+// commit ends the transaction, and may run beside whatever the worker does. If there is
+// nothing to write the rollback frees the rows.
+func (m marked) commit() error {
+	defer m.b.release()
+	if !m.writes() {
+		return nil
 	}
-	w.unproven = false
-	w.account(ctx, recs, v, lost)
-	return res, nil
+	if err := m.b.tx.Commit(); err != nil {
+		return fmt.Errorf("commit %d marked rows (they may be sent again): %w", len(m.b.recs)-m.v.untouched, err)
+	}
+	return nil
+}
+
+// committed keeps the books on a commit that came to err, which it returns.
+func (w *worker) committed(m marked, err error) error {
+	if m.writes() {
+		w.unproven = err != nil
+		if err == nil {
+			w.account(m.b.ctx, m.b.recs, m.v, m.lost)
+		}
+	}
+	return err
 }
 
 // write runs the marking statements. A row that was no longer PENDING is counted as

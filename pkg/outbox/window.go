@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -91,10 +92,11 @@ func (s relayStore) nextFrom(ctx context.Context, from time.Time) (at time.Time,
 const burst = 150 * time.Millisecond
 
 // workWindow works on the window for a while, or moves it to where the next row is.
-// While the broker is being waited for, the next rows are claimed on another connection.
-// They are sent after the batch before them was committed: at any time one batch at most
-// is sent and not marked. The window moves behind each claim, so that within a burst no
-// row is claimed twice, with row locks or without.
+// While the broker is being waited for, the next rows are claimed on another connection,
+// and while the server commits a batch the next one is sent: at any time one batch at most
+// is sent and not marked, and the one before it is marked and being committed. The window
+// moves behind each claim, so that within a burst no row is claimed twice, with row locks
+// or without.
 func (w *worker) workWindow(ctx context.Context) look {
 	until := time.Now().Add(burst)
 	b, err := w.claim(ctx, w.window.scope(), w.size.limit(w.cfg.BatchRows))
@@ -104,33 +106,72 @@ func (w *worker) workWindow(ctx context.Context) look {
 	if b == nil {
 		return w.moveWindow(ctx)
 	}
+	var before *commit
 	for {
 		w.window.passed(b.span())
 		var next *batch
 		var nextErr error
-		var meanwhile func()
+		var claiming sync.WaitGroup
 		if b.more && time.Now().Before(until) {
 			where, limit := w.window.scope(), w.size.limit(w.cfg.BatchRows)
-			meanwhile = func() { next, nextErr = w.claim(ctx, where, limit) }
+			claiming.Go(func() { next, nextErr = w.claim(ctx, where, limit) })
 		}
-		res, err := w.finish(b, meanwhile)
-		got := w.judged(ctx, backlogName, res, err)
-		if !got.ok {
-			w.window.back(b.span()) // what is left of it waits there
+		outs, err := w.send(b)
+		got := w.awaitCommit(ctx, before)
+		var m marked
+		if err == nil {
+			m, err = w.mark(b, outs)
 		}
-		if next == nil {
-			if got.ok && nextErr != nil {
-				return w.databaseTrouble(ctx, nextErr)
-			}
-			return got
+		claiming.Wait()
+		if got.ok && err == nil && m.res.trouble == Confirmed && next != nil &&
+			ctx.Err() == nil && time.Until(next.deadline) >= w.cfg.PublishTimeout {
+			before = commitMeanwhile(m)
+			b = next
+			w.beat()
+			continue
 		}
-		if !got.ok || ctx.Err() != nil || time.Until(next.deadline) < w.cfg.PublishTimeout {
+		if next != nil {
 			next.release()
-			return got
 		}
-		w.beat()
-		b = next
+		if err == nil {
+			err = w.committed(m, m.commit())
+		}
+		last := w.judged(ctx, backlogName, m.res, err)
+		switch {
+		case !got.ok:
+			return got
+		case !last.ok:
+			w.window.back(b.span()) // what is left of it waits there
+			return last
+		case nextErr != nil:
+			return w.databaseTrouble(ctx, nextErr)
+		}
+		return last
 	}
+}
+
+// commit is one that is under way.
+type commit struct {
+	m    marked
+	done chan error
+}
+
+func commitMeanwhile(m marked) *commit {
+	c := &commit{m: m, done: make(chan error, 1)}
+	go func() { c.done <- m.commit() }() // ends by the pass's deadline, and is waited for
+	return c
+}
+
+// awaitCommit waits for the commit of the batch before, if there is one.
+func (w *worker) awaitCommit(ctx context.Context, c *commit) look {
+	if c == nil {
+		return look{ok: true}
+	}
+	got := w.judged(ctx, backlogName, c.m.res, w.committed(c.m, <-c.done))
+	if !got.ok {
+		w.window.back(c.m.res) // its rows wait there, and those of the batch behind it
+	}
+	return got
 }
 
 // moveWindow moves an empty window to the next row, or closes it.

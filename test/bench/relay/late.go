@@ -21,7 +21,7 @@ const (
 )
 
 const (
-	// oddEvery: of so many events a second each odd kind writes oddRate.
+	// oddRate is how many events a second each odd kind writes.
 	oddRate = 5
 	// sweepPromise is how old an event may become that only the sweep finds
 	// (docs/operations.md).
@@ -75,11 +75,7 @@ func runLate(ctx context.Context, b *bed, r *report) error {
 			}
 			for round := 1; round <= b.Rounds; round++ {
 				for _, mixed := range stat.Rotated([]bool{false, true}, round) {
-					l := b.newLoad(slowRate, length)
-					if mixed {
-						l = b.newLoad(oddAll(), length)
-						l.kindOf, l.writers = kindOf, 2*writers
-					}
+					l := b.lateLoad(mixed, length)
 					if err := b.run(ctx, l, true, nil); err != nil {
 						return err
 					}
@@ -91,6 +87,15 @@ func runLate(ctx context.Context, b *bed, r *report) error {
 			return b.awaitMarked(ctx)
 		})
 	})
+}
+
+func (b *bed) lateLoad(mixed bool, length time.Duration) *load {
+	if !mixed {
+		return b.newLoad(slowRate, length)
+	}
+	l := b.newLoad(oddAll(), length)
+	l.kindOf, l.writers = kindOf, 2*writers // some of them are held up before their commit
+	return l
 }
 
 func last(v []latency) latency {
