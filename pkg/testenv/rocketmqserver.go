@@ -23,6 +23,8 @@ const (
 
 const (
 	rocketmqReadyTimeout = 2 * time.Minute // two JVMs beside everything else that tests do
+	// A broker that is warming up on a busy machine takes seconds to answer.
+	rocketmqCallTimeout = 15 * time.Second
 	// brokerDistance is from a fixed port of the name server to the broker's.
 	brokerDistance = 10
 	// brokerName is the name of the broker, and of a topic that every broker makes.
@@ -220,7 +222,7 @@ func (c *RocketMQCluster) identifyBroker(ctx context.Context, s *Server, pid int
 
 // client asks as the admin.
 func (c *RocketMQCluster) client(nameServer string) (*remoting.Client, error) {
-	return remoting.New(remoting.Config{NameServers: []string{nameServer}, Account: c.Admin})
+	return remoting.New(remoting.Config{NameServers: []string{nameServer}, Account: c.Admin, CallTimeout: rocketmqCallTimeout})
 }
 
 func confPath(s *Server, name string) string { return filepath.Join(s.dir, "conf", name) }

@@ -74,7 +74,7 @@ func (r *room) topic() string { return eventbus.Topic(r.country) }
 func (r *room) quick(nameServer string) rocketmq.Config {
 	return rocketmq.Config{
 		NameServers: []string{nameServer}, AccessKey: r.cluster.Admin.AccessKey, SecretKey: r.cluster.Admin.SecretKey,
-		SendTimeout: 8 * time.Second, CallTimeout: 2 * time.Second, WatchEvery: 500 * time.Millisecond, StuckAfter: 10 * time.Second,
+		SendTimeout: 8 * time.Second, CallTimeout: 4 * time.Second, WatchEvery: 500 * time.Millisecond, StuckAfter: 10 * time.Second,
 	}
 }
 
