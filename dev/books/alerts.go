@@ -15,7 +15,8 @@ type Told struct {
 	Lacks string
 }
 
-// MustTell is a fault that people have to hear of.
+// MustTell is a fault that people have to hear of: by an alert that was raised since then,
+// or that stood when the fault began and for which the all-clear had not come.
 type MustTell struct {
 	Rule  string
 	Since time.Time
@@ -29,7 +30,7 @@ func (a *audit) checkAlerts() {
 	}
 	type told struct {
 		rule          string
-		first         time.Time
+		cleared       time.Time
 		fires, clears int
 	}
 	all := map[episode]told{}
@@ -37,9 +38,9 @@ func (a *audit) checkAlerts() {
 		e := all[episode{t.Alert, t.Episode}]
 		e.rule = t.Rule
 		if t.Resolved {
-			e.clears++
+			e.clears, e.cleared = e.clears+1, t.At
 		} else {
-			e.fires, e.first = e.fires+1, t.At
+			e.fires++
 		}
 		all[episode{t.Alert, t.Episode}] = e
 		if t.Lacks != "" {
@@ -55,7 +56,7 @@ func (a *audit) checkAlerts() {
 	for _, m := range a.plan.MustTell {
 		heard := false
 		for _, e := range all {
-			heard = heard || (e.rule == m.Rule && e.fires > 0 && !e.first.Before(m.Since))
+			heard = heard || (e.rule == m.Rule && e.fires > 0 && (e.clears == 0 || e.cleared.After(m.Since)))
 		}
 		if !heard {
 			a.broken(promiseTold, "%s: nobody heard of it (%s)", m.Fault, m.Rule)

@@ -118,7 +118,7 @@ func TestPlantedImbalancesOfCouponsCampaignsAndAlerts(t *testing.T) {
 		"a rule is broken":   {func(e *evidence) { e.calls[0].Problem = "bad sign" }, "no more than the sync needs", "bad sign"},
 		"nobody heard": {func(e *evidence) { e.told = e.told[2:] },
 			"each fault that they must hear of", "it was stopped"},
-		"heard too early": {func(e *evidence) { e.told[0].At = at(2) },
+		"heard before": {func(e *evidence) { e.told[0].At, e.told[1].At = at(1), at(2) },
 			"each fault that they must hear of", "it was stopped"},
 		"told twice":           {func(e *evidence) { e.tell(5, "ConsumerLag", false, 1) }, "told once and resolved once", "told 2 times, resolved 1"},
 		"never resolved":       {func(e *evidence) { e.told = e.told[:5] }, "told once and resolved once", "episode 2: told 1 times, resolved 0"},

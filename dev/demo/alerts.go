@@ -91,12 +91,20 @@ func (r *run) chat(ctx context.Context) {
 // untilTold waits until people hear of a rule by a message since then, or have waited
 // long enough.
 func (r *run) untilTold(ctx context.Context, rule string, since time.Time) error {
-	for end := time.Now().Add(alertTime); time.Now().Before(end); {
-		for _, t := range told(r.feishu.Shown()) {
-			if t.Rule == rule && !t.Resolved && t.At.After(since) {
-				return nil
-			}
-		}
+	return r.until(ctx, func(all []books.Told) bool {
+		return slices.ContainsFunc(all, func(t books.Told) bool { return t.Rule == rule && !t.Resolved && t.At.After(since) })
+	})
+}
+
+// untilResolved waits until no alert of a rule stands, or it has waited long enough.
+func (r *run) untilResolved(ctx context.Context, rule string) error {
+	return r.until(ctx, func(all []books.Told) bool {
+		return unresolved(slices.DeleteFunc(all, func(t books.Told) bool { return t.Rule != rule })) == 0
+	})
+}
+
+func (r *run) until(ctx context.Context, what func([]books.Told) bool) error {
+	for end := time.Now().Add(alertTime); time.Now().Before(end) && !what(told(r.feishu.Shown())); {
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
@@ -105,9 +113,9 @@ func (r *run) untilTold(ctx context.Context, rule string, since time.Time) error
 }
 
 // unresolved counts the alerts that people heard of and got no all-clear for.
-func (r *run) unresolved() int {
+func unresolved(all []books.Told) int {
 	open := map[string]bool{}
-	for _, t := range told(r.feishu.Shown()) {
+	for _, t := range all {
 		key := t.Alert + "#" + strconv.Itoa(t.Episode)
 		if t.Resolved {
 			delete(open, key)

@@ -153,7 +153,10 @@ func (f *faults) stopBroker(ctx context.Context) error {
 	if f.run.o.Provider == stack.RocketMQ {
 		end = broker.Kill // its polite stop takes longer than the outage is to last
 	}
-	since := f.mustTell("PublishSilent", "the broker was stopped")
+	since, err := f.mustTell(ctx, "PublishSilent", "the broker was stopped")
+	if err != nil {
+		return err
+	}
 	if err := end(); err != nil {
 		return err
 	}
@@ -163,20 +166,27 @@ func (f *faults) stopBroker(ctx context.Context) error {
 	return broker.Start(ctx)
 }
 
-// mustTell notes that people must hear of what begins now.
-func (f *faults) mustTell(rule, fault string) (since time.Time) {
+// mustTell notes that people must hear of what begins now. An alert that still stands for
+// an earlier reason ends first, if it does soon.
+func (f *faults) mustTell(ctx context.Context, rule, fault string) (since time.Time, err error) {
+	if err := f.run.untilResolved(ctx, rule); err != nil {
+		return since, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	since = time.Now()
 	f.tell = append(f.tell, books.MustTell{Rule: rule, Since: since, Fault: fault})
-	return since
+	return since, nil
 }
 
 // poison writes an event with a tag that cannot be, as a mistake in an app's code would,
 // and discards it when people have heard of it.
 func (f *faults) poison(ctx context.Context) error {
-	since := f.mustTell("OutboxFailed", "a poison event was written")
-	_, err := f.run.stack.DB.ExecContext(ctx, `INSERT INTO outbox_event (id, event_id, event_type, aggregate_type, aggregate_id, payload_json, created_at, request_id)
+	since, err := f.mustTell(ctx, "OutboxFailed", "a poison event was written")
+	if err != nil {
+		return err
+	}
+	_, err = f.run.stack.DB.ExecContext(ctx, `INSERT INTO outbox_event (id, event_id, event_type, aggregate_type, aggregate_id, payload_json, created_at, request_id)
 		VALUES ('obe-poison', 'poison:1', 'NOT A TAG', 'mistake', 'mistake', '{}', NOW(3), 'req-of-the-mistake')`)
 	if err != nil {
 		return fmt.Errorf("write a poison event: %w", err)
@@ -190,7 +200,10 @@ func (f *faults) poison(ctx context.Context) error {
 
 // stopConsumer leaves events of one kind without a consumer until people hear of it.
 func (f *faults) stopConsumer(ctx context.Context) error {
-	since := f.mustTell("ConsumerLag", "coupon-consumer was stopped")
+	since, err := f.mustTell(ctx, "ConsumerLag", "coupon-consumer was stopped")
+	if err != nil {
+		return err
+	}
 	for _, s := range f.run.stack.Services() {
 		if s.Name != couponConsumer {
 			continue
@@ -214,7 +227,10 @@ func (f *faults) stopConsumer(ctx context.Context) error {
 
 // stopRelays leaves the outbox without a relay until people hear of it.
 func (f *faults) stopRelays(ctx context.Context) error {
-	since := f.mustTell("OutboxBacklog", "both relays were stopped")
+	since, err := f.mustTell(ctx, "OutboxBacklog", "both relays were stopped")
+	if err != nil {
+		return err
+	}
 	if err := errors.Join(f.run.relays.stop(ctx), f.run.feed.another(ctx), f.run.untilTold(ctx, "OutboxBacklog", since)); err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (r *run) figures(ctx context.Context) (figures, error) {
 	if f.campaigns, err = r.campaignsOpen(ctx); err != nil {
 		return f, err
 	}
-	f.unresolved = r.unresolved()
+	f.unresolved = unresolved(told(r.feishu.Shown()))
 	return f, nil
 }
 
