@@ -56,6 +56,28 @@ lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, over all modules
 tidy-check: ## each module stands alone and is tidy; all agree on versions
 	@tools/tidy-check.sh $(MODULES)
 
+.PHONY: licences
+licences: ## the licence of every module in the services; fails for one that is not accepted
+	@mkdir -p $(BIN)
+	@GOWORK=off go -C tools build -o ../$(BIN)/licences ./licences
+	@$(BIN)/licences -shipped $(SERVICES)
+
+.PHONY: sbom
+sbom: ## what each service is built from, as CycloneDX in out/sbom
+	@tools/sbom.sh $(SERVICES)
+
+.PHONY: vulncheck
+vulncheck: ## known faults that our code reaches, by the newest database (VULNDB)
+	@tools/vulncheck.sh $(SERVICES)
+
+# Needs a Docker engine.
+VERSION ?= dev
+.PHONY: images
+images: ## an image of each service, as seahub-mq/SERVICE:VERSION (needs Docker)
+	@for s in $(notdir $(SERVICES)); do \
+	  docker build --build-arg SERVICE=$$s --build-arg VERSION=$(VERSION) --build-arg COMMIT=$$(git rev-parse --short HEAD) \
+	    -t seahub-mq/$$s:$(VERSION) .; done
+
 # Sizes are flags of the programs: BENCH_FLAGS="--events=30000", or variables: BENCH_EVENTS=30000.
 DB ?= mariadb
 PROVIDER ?= redis-streams
