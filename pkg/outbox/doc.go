@@ -37,8 +37,10 @@
 // READ COMMITTED they make no INSERT wait, and they are what keeps a second relay off
 // these rows. A crash anywhere before COMMIT leaves the rows PENDING: the next pass
 // sends them again, at most one batch, with the same event_ids. While a backlog is worked
-// off, the next batch is claimed on a second connection during the publish; it is sent
-// after the COMMIT of the one before, so the bound stays one batch.
+// off, the next batch is claimed on a second connection during the publish, and sent
+// while the server commits the one before. It is marked when that COMMIT is known. So one
+// batch at most is sent and not marked; when a COMMIT fails, or never reaches the server,
+// two are sent again.
 //
 // # Who works
 //
@@ -61,7 +63,7 @@
 // them. So the relay looks at three places:
 //
 //   - the tail, the last seconds before NOW, every 1 to 3 ms while events arrive and up
-//     to every 100 ms when none do, by a plain SELECT without a transaction;
+//     to every 150 ms when none do, by a plain SELECT without a transaction;
 //   - the whole queue, by a sweep without bounds: every second while it finds rows, every
 //     five otherwise, and never more than a fifth of the time (a twentieth beside a
 //     backlog). It finds what appears

@@ -20,7 +20,7 @@ const (
 	probeMax = 3 * time.Millisecond
 	// probeFor is how long after an event the tail is watched that closely.
 	probeFor  = 250 * time.Millisecond
-	probeIdle = 100 * time.Millisecond
+	probeIdle = 150 * time.Millisecond
 
 	// tipAbove is how long a look at the whole tail may take. If it takes longer (an
 	// old snapshot keeps marked rows in it), most looks go to its end alone, and
