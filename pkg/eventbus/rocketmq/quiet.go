@@ -75,7 +75,8 @@ const (
 func (m *member) quiet() {
 	for deadline := time.Now().Add(quietPatience); time.Now().Before(deadline); time.Sleep(quietLook) {
 		m.mu.Lock()
-		balancing := len(m.pending) > 0 || time.Since(m.allocated) < balanceLength
+		balancing := len(m.pending) > 0 || time.Since(m.allocated) < balanceLength ||
+			len(m.shares) == 0 && time.Since(m.started) < quietPatience // the one that a start begins
 		m.mu.Unlock()
 		if !balancing && !beatUnderWay(time.Since(m.started), clientWork.beats.Load() > 0) {
 			return

@@ -252,3 +252,48 @@ func TestAStopTellsHowFarItWas(t *testing.T) {
 		require.EqualValues(t, n, handled.Load(), "round %d: none is repeated", round)
 	}
 }
+
+// A callback that takes longer than the client's own limit: others go on, and nothing
+// is stuck after it. package eventbus gives handlers up long before.
+func TestACallbackBeyondTheClientsLimit(t *testing.T) {
+	t.Parallel()
+	testenv.SoakOnly(t, "it waits three minutes for the client's limit")
+	c := testenv.RocketMQ(t)
+	r := newRoom(t, c)
+	group := eventbus.Group(r.country, "push_dispatch")
+	r.group(t, group)
+	cfg := r.quick(c.Addr())
+	cfg.ConsumeTimeout = time.Minute
+	d := r.driver(t, cfg)
+	var others, slow atomic.Int32
+	handle := func(_ context.Context, del driver.Delivery) driver.Outcome {
+		if del.Tag == "KIT_B" {
+			if slow.Add(1) == 1 {
+				time.Sleep(150 * time.Second)
+			}
+		} else {
+			others.Add(1)
+		}
+		return driver.Outcome{Verdict: driver.Done}
+	}
+	member := subscribe(t, d, r.topic(), group, nil, handle)
+	send := func(tag string, n int) {
+		for i := range n {
+			res := d.Send(t.Context(), []driver.Message{{Topic: r.topic(), Tag: tag, Key: fmt.Sprint(tag, i), Body: []byte("{}")}})
+			require.Equal(t, driver.Confirmed, res[0].Status, "%v", res[0].Err)
+		}
+	}
+	send("KIT_B", 1)
+	send("KIT_A", 50)
+	testenv.Eventually(t, time.Minute, "others go on", func() bool { return others.Load() >= 50 })
+	testenv.Eventually(t, 5*time.Minute, "nothing is left", func() bool {
+		g, err := d.Group(t.Context(), r.topic(), group)
+		return err == nil && g.Backlog.Known && g.Backlog.N == 0
+	})
+	// By the next member: the client's look for expired messages reads what it holds
+	// without a lock, which the race detector tells as soon as a message follows.
+	member.end(t)
+	subscribe(t, d, r.topic(), group, nil, handle)
+	send("KIT_A", 10)
+	testenv.Eventually(t, time.Minute, "the group goes on", func() bool { return others.Load() >= 60 })
+}
