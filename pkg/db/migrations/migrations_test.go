@@ -121,16 +121,6 @@ func tableID(t *testing.T, s *testenv.Schema) int64 {
 	return s.QueryInt(t, "SELECT table_id FROM information_schema."+view+" WHERE name = ?", s.Name+"/outbox_event")
 }
 
-func TestAMissingClaimIndexIsAddedWithoutBlockingWriters(t *testing.T) {
-	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
-		p := pool(t, s)
-		s.Exec(t, strings.Replace(appTable, ",\n  KEY idx_status_created (status, created_at)", "", 1))
-		_, err := migrations.Up(t.Context(), p)
-		require.NoError(t, err)
-		require.NoError(t, migrations.Check(t.Context(), p))
-	})
-}
-
 func TestAWriterThatHoldsTheTableMakesTheChangeGiveUpSoon(t *testing.T) {
 	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
 		p := pool(t, s)
