@@ -40,9 +40,9 @@
 //
 // The zero Outcome is Retry. A panic is Retry, with an error that names the panic's
 // type and never its text. A handler that misses its deadline is Retry; one that does
-// not return HandlerGrace after it is abandoned: its worker goes on, what it returns
-// one day is ignored, and the metric seahub_consumer_hung_handlers counts it. When too
-// many hang, nothing more is started.
+// not return HandlerGrace after it, or up to a second later, is abandoned: others
+// are handled in its place, what it returns one day is ignored, and the metric
+// seahub_consumer_hung_handlers counts it. When too many hang, nothing more is started.
 //
 // # Attempts and dead letters
 //

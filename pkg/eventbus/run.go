@@ -53,6 +53,9 @@ func (h *hung) admit(r *run) bool {
 	return true
 }
 
+// watchEvery is the longest time between two looks at what runs.
+const watchEvery = time.Second
+
 // watch abandons handlers that do not heed the end of their context, until the returned
 // function is called. It looks instead of being told: a timer for each run costs more
 // than most runs do.
@@ -62,7 +65,7 @@ func (g *guard) watch() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for backoff.Sleep(ctx, min(max(grace/5, 5*time.Millisecond), time.Second)) {
+		for backoff.Sleep(ctx, min(max(grace/5, 5*time.Millisecond), watchEvery)) {
 			now := time.Now()
 			for _, r := range g.st.atWork() {
 				if r.phase.Load() == running && r.outlivedFor(now) >= grace && r.phase.CompareAndSwap(running, over) {

@@ -82,7 +82,7 @@ func (b *Bus) receive(ctx context.Context, g *guard, sub Subscription, st *state
 		Concurrency: g.concurrency,
 		// What a callback takes at most: the run, the wait for one that hangs, and
 		// the storing of its dead letter.
-		HandlerTimeout: g.timeout + b.cfg.HandlerGrace + storeTimeout,
+		HandlerTimeout: g.timeout + b.cfg.HandlerGrace + watchEvery + storeTimeout,
 		DrainTimeout:   b.cfg.DrainTimeout,
 		MinRetry:       b.cfg.MinRetry,
 		MaxRetry:       b.cfg.MaxRetry,

@@ -61,15 +61,17 @@ func newFlights(workers int, o *outcomes, work func()) *flights {
 	return &flights{most: workers, outcomes: o, work: work, byID: map[string]*flight{}, idle: make(chan struct{})}
 }
 
-// add takes messages into hand and has them started; those that are in hand already are
-// passed over. After close they are given back.
+// add takes messages into hand and has them started. One that is in hand already is
+// passed over, unless its callback is over or it belonged to someone else meanwhile: then
+// the server has handed it out anew, and may have done so before its answer to the park
+// was seen here. After close messages are given back.
 func (f *flights) add(page []flight) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range page {
 		fl := &page[i]
-		if f.byID[fl.id] != nil {
+		if old := f.byID[fl.id]; old != nil && !old.finished && !old.lost {
 			continue
 		}
 		fl.renewed = now
@@ -107,7 +109,7 @@ func (f *flights) next(first bool) *flight {
 		f.waiting[0] = nil
 		f.waiting = f.waiting[1:]
 		if fl.lost {
-			delete(f.byID, fl.id)
+			f.forget(fl)
 			f.closeOne(fl)
 			continue
 		}
@@ -216,9 +218,16 @@ func (f *flights) drop(batch []settlement) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range batch {
-		delete(f.byID, s.fl.id)
+		f.forget(s.fl)
 	}
 	f.wake()
+}
+
+// forget leaves alone what has been handed out anew.
+func (f *flights) forget(fl *flight) {
+	if f.byID[fl.id] == fl {
+		delete(f.byID, fl.id)
+	}
 }
 
 func (f *flights) has(id string) bool {
