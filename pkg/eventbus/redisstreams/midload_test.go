@@ -368,6 +368,9 @@ func TestMemoryThatIsUsedUpComesBackByConsuming(t *testing.T) {
 	if l.status(eventbus.Throttled) == 0 {
 		t.Error("the relay was never told that memory is used up")
 	}
+	if metric(t, l.metrics, "seahub_publisher_messages_total", "throttled") == 0 {
+		t.Error("no metric tells the operator that publishing is throttled")
+	}
 	if n := l.status(eventbus.Failed) + l.status(eventbus.Refused); n != 0 {
 		t.Errorf("%d results would have spent attempts of events", n)
 	}

@@ -3,6 +3,8 @@ package redisstreams_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -81,6 +83,61 @@ func TestAPublishWithoutAnAnswerIsSentOnce(t *testing.T) {
 	if n := c.XLen(t.Context(), r.stream()).Val(); n != 101 {
 		t.Errorf("%d entries, 101 were sent once", n)
 	}
+}
+
+// The same when the connection breaks after the server has stored the messages and
+// before it could say so.
+func TestAPublishWhoseAnswerIsLostIsSentOnce(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, testenv.Redis(t))
+	var deaf atomic.Bool
+	d := r.driver(t, quick(answerless(t, r.server.Addr, &deaf)))
+	r.publish(t, d, 1, "A") // the connection is there
+	deaf.Store(true)
+	msg := driver.Message{Topic: r.topic(), Tag: "A", Key: "once", Body: []byte("{}")}
+	if res := d.Send(t.Context(), []driver.Message{msg})[0]; res.Status != driver.Unavailable {
+		t.Errorf("the answer was lost, and the result is %s", res.Status)
+	}
+	time.Sleep(300 * time.Millisecond) // longer than a client waits before it tries again
+	if n := r.server.Client(t).XLen(t.Context(), r.stream()).Val(); n != 2 {
+		t.Errorf("%d entries, 2 were sent once", n)
+	}
+}
+
+// answerless is a way to a server that, once, forwards what is sent while deaf is set and
+// breaks the connection instead of forwarding the answer.
+func answerless(t *testing.T, server string, deaf *atomic.Bool) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() { // ends with the listener
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(up, client); _ = up.Close() }()
+			go func() { // both end with either connection
+				defer func() { _, _ = client.Close(), up.Close() }()
+				for b := make([]byte, 1<<16); ; {
+					n, err := up.Read(b)
+					if err != nil || deaf.CompareAndSwap(true, false) {
+						return
+					}
+					if _, err := client.Write(b[:n]); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
 }
 
 // In one pipeline each message has its own result: one whose key is of a wrong kind
