@@ -4,7 +4,7 @@
 #
 # The same sources, SERVICE, VERSION and COMMIT give the same binary, bit by bit. For images
 # that are the same too, give both bases with their digests (GO_IMAGE, BASE_IMAGE).
-ARG GO_IMAGE=golang:1.26.8-bookworm
+ARG GO_IMAGE=golang:1.26.10-bookworm
 ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot
 
 FROM ${GO_IMAGE} AS build

@@ -33,7 +33,7 @@ build: ## all services into .local/bin
 	@$(if $(SERVICES),go build -o $(BIN)/ $(addprefix ./,$(SERVICES)),echo "no services yet")
 
 .PHONY: test
-test: deps lint tidy-check ## what CI runs: lint, then every test on real servers
+test: deps lint tidy-check licences ## what CI runs: lint, then every test on real servers
 	@tools/test.sh $(TEST_FLAGS) -timeout=$(TEST_TIMEOUT)
 
 .PHONY: test-unit

@@ -23,4 +23,6 @@ go test -race "$@" $raced || status=1
 if [ -n "$plain" ]; then
   go test "$@" $plain || status=1
 fi
+# The tools are no part of the workspace.
+GOWORK=off go -C tools test "$@" ./... || status=1
 exit $status

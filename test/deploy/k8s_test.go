@@ -19,7 +19,7 @@ type rule func(*project, *rendered) []string
 // rules are what is true of every overlay.
 var rules = map[string]rule{
 	"restricted": restrictedProblems, "pods": podProblems, "life": lifeProblems, "jobs": jobProblems,
-	"settings": settingProblems, "roles": roleProblems, "facts": factProblems,
+	"settings": settingProblems, "secrets": secretProblems, "roles": roleProblems, "facts": factProblems,
 	"network": networkProblems, "scale": scaleProblems, "monitor": monitorProblems,
 }
 

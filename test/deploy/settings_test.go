@@ -110,3 +110,33 @@ func refusedProblems(ctx context.Context, p *project, r *rendered) []string {
 	}
 	return c.list
 }
+
+// secretProblems: every key that a pod refers to is in the list of secrets, which is what
+// a person makes them by.
+func secretProblems(p *project, r *rendered) []string {
+	c := complain{about: k8s + "/README.md"}
+	listed := map[string]string{}
+	for line := range strings.SplitSeq(p.tree[k8s+"/README.md"], "\n") {
+		if cells := strings.Split(line, "|"); len(cells) == 5 {
+			listed[strings.Trim(cells[1], " `")] = cells[2]
+		}
+	}
+	for _, w := range r.workloads() {
+		need := func(secret, key string) {
+			c.when(!strings.Contains(listed[secret], "`"+key+"`"), "%s needs the key %s of secret %s, which is not listed", w, key, secret)
+		}
+		for _, v := range w.container().Env {
+			if v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil {
+				need(v.ValueFrom.SecretKeyRef.Name, v.ValueFrom.SecretKeyRef.Key)
+			}
+		}
+		for _, v := range w.pod.Volumes {
+			if v.Secret != nil {
+				for _, item := range v.Secret.Items {
+					need(v.Secret.SecretName, item.Key)
+				}
+			}
+		}
+	}
+	return c.list
+}
