@@ -18,8 +18,6 @@ import (
 // rendered is what one overlay would send to a cluster.
 type rendered struct {
 	name string
-	// extra are components that the overlay itself leaves out.
-	extra []string
 
 	Namespaces  []corev1.Namespace
 	Accounts    []corev1.ServiceAccount
@@ -35,8 +33,7 @@ type rendered struct {
 
 const k8s = "deploy/k8s"
 
-// renderAll renders every overlay that there is, and once more with the components that
-// no overlay uses.
+// renderAll renders every overlay that there is.
 func renderAll(f tree) ([]*rendered, error) {
 	var out []*rendered
 	var errs []error
