@@ -67,8 +67,6 @@ func (j *javaApp) start(every time.Duration, method func(ctx context.Context) er
 	return func() { cancel(); wg.Wait() }
 }
 
-var errCrash = errors.New("ended between publishing and COMMIT")
-
 // relayOnce is OutboxRelayService: select PENDING rows, publish each, mark it.
 func (j *javaApp) relayOnce(ctx context.Context) error {
 	tx, err := j.db.BeginTx(ctx, nil)
