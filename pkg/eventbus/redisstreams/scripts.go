@@ -205,8 +205,8 @@ local fuse = redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', ARGV[3], 'LIMIT', ARGV[
 return {behind, fuse, redis.call('XLEN', KEYS[1])}
 `
 
-// KEYS stream, members · ARGV group, parking name, fresh ms.
-// Returns now, unread (-1 unknown), pending, parked, id of the oldest unfinished
+// KEYS stream, members · ARGV group, parking name, fresh ms, most to count.
+// Returns now, unread, pending, parked, id of the oldest unfinished
 // message (” none) and the live members; an empty list when there is no such group.
 const luaInspect = `
 if redis.call('EXISTS', KEYS[1]) == 0 then return {} end
@@ -217,9 +217,10 @@ for _, g in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
 end
 if not group then return {} end
 local oldest = ''
-local unread = group.lag or -1
-local next = redis.call('XRANGE', KEYS[1], '(' .. group['last-delivered-id'], '+', 'COUNT', 1)
+local unread = group.lag
+local next = redis.call('XRANGE', KEYS[1], '(' .. group['last-delivered-id'], '+', 'COUNT', unread and 1 or ARGV[4])
 if next[1] then oldest = next[1][1] else unread = 0 end
+if not unread then unread = #next end
 local sum = redis.call('XPENDING', KEYS[1], ARGV[1])
 local parked = 0
 if sum[1] > 0 then

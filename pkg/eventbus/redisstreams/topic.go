@@ -108,18 +108,23 @@ func (d *Driver) Groups(ctx context.Context, topic string) ([]string, error) {
 	return groups, nil
 }
 
+// maxCounted bounds the look at a stream whose lag Redis does not know: it waits
+// meanwhile, a few milliseconds for these.
+const maxCounted = 1000
+
 // Group implements driver.Inspector.
 //
 // Unread is what Redis calls lag, taken as zero when nothing follows the group's
 // position: after a cut by the memory fuse lag alone goes on counting what is gone.
-// When Redis does not know it and something does follow, it is unknown.
+// When Redis does not know it (after a restart, or for a group made in mid-stream), what
+// follows is counted, up to maxCounted: then Backlog says "at least".
 func (d *Driver) Group(ctx context.Context, topic, group string) (driver.GroupState, error) {
 	k, err := d.names.of(topic)
 	if err != nil {
 		return driver.GroupState{}, err
 	}
 	raw, err := d.scripts.inspect.Run(ctx, d.cmd, []string{k.stream, k.members(group)},
-		group, parkingName, d.staleAfter().Milliseconds()).Slice()
+		group, parkingName, d.staleAfter().Milliseconds(), maxCounted).Slice()
 	if err != nil {
 		return driver.GroupState{}, fmt.Errorf("inspect group %s on %s: %w", group, topic, err)
 	}
@@ -130,12 +135,10 @@ func (d *Driver) Group(ctx context.Context, topic, group string) (driver.GroupSt
 	oldest, _ := raw[4].(string)
 	s := driver.GroupState{
 		Topic: topic, Group: group,
+		Backlog:   driver.KnownCount(unread + pending),
 		InFlight:  driver.KnownCount(pending - parked),
 		Parked:    driver.KnownCount(parked),
 		OldestAge: driver.KnownAge(0),
-	}
-	if unread >= 0 {
-		s.Backlog = driver.KnownCount(unread + pending)
 	}
 	if at := idTime(oldest); !at.IsZero() {
 		s.OldestAge = driver.KnownAge(max(0, time.UnixMilli(now).Sub(at)))
