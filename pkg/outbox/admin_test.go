@@ -326,7 +326,7 @@ func TestTheIndexServesTheClaim(t *testing.T) {
 		var at time.Time
 		require.NoError(t, b.pool.QueryRow("SELECT created_at FROM outbox_event WHERE event_id = 'e:002500'").Scan(&at))
 		for name, query := range outbox.ClaimSQL(at) {
-			plan := b.explain(t, query[0].(string), query[1:]...)
+			plan := b.Explain(t, b.pool, query[0].(string), query[1:]...)[0]
 			require.Equal(t, "idx_status_created", plan["key"], "%s: %v", name, plan)
 			require.NotContains(t, plan["Extra"], "filesort", "%s: %v", name, plan)
 			if !strings.Contains(name, "sweep") {
@@ -334,29 +334,4 @@ func TestTheIndexServesTheClaim(t *testing.T) {
 			}
 		}
 	})
-}
-
-func (b *box) explain(t testing.TB, query string, args ...any) map[string]string {
-	t.Helper()
-	format := ""
-	if b.Kind == testenv.KindMySQL {
-		format = "FORMAT=TRADITIONAL " // 9.x prints a tree by default
-	}
-	rows, err := b.pool.QueryContext(t.Context(), "EXPLAIN "+format+query, args...)
-	require.NoError(t, err)
-	defer func() { _ = rows.Close() }()
-	columns, err := rows.Columns()
-	require.NoError(t, err)
-	require.True(t, rows.Next())
-	values := make([]any, len(columns))
-	for i := range values {
-		values[i] = new([]byte)
-	}
-	require.NoError(t, rows.Scan(values...))
-	plan := map[string]string{}
-	for i, c := range columns {
-		plan[c] = string(*values[i].(*[]byte))
-	}
-	require.NoError(t, rows.Err())
-	return plan
 }

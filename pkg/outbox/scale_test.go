@@ -45,8 +45,11 @@ func TestTheIndexServesEveryStatementOnALargeTable(t *testing.T) {
 				b.Exec(t, "ANALYZE TABLE outbox_event")
 				var at time.Time
 				require.NoError(t, b.pool.QueryRow("SELECT created_at FROM outbox_event WHERE event_id = ?", fmt.Sprint("new:", shape.pending/2)).Scan(&at))
+				conn, err := b.pool.Conn(t.Context())
+				require.NoError(t, err)
+				defer func() { _ = conn.Close() }()
 				for name, query := range outbox.AllSQL(at) {
-					plan := b.explain(t, query[0].(string), query[1:]...)
+					plan := b.Explain(t, b.pool, query[0].(string), query[1:]...)[0]
 					want := "idx_status_created"
 					if strings.HasPrefix(name, "mark") {
 						want = "PRIMARY"
@@ -60,42 +63,13 @@ func TestTheIndexServesEveryStatementOnALargeTable(t *testing.T) {
 						}
 					}
 					rows, _ := strconv.Atoi(plan["rows"])
-					examined := b.examined(t, query[0].(string), query[1:]...)
+					_, examined := testenv.Reads(t, conn, query[0].(string), query[1:]...)
 					t.Logf("%s: type %s, %d rows estimated, %d examined", name, plan["type"], rows, examined)
-					require.LessOrEqual(t, examined, int64(2500), "%s", name)
+					require.LessOrEqual(t, examined, 2500, "%s", name)
 				}
 			})
 		})
 	}
-}
-
-// examined runs a statement and counts the rows that the storage engine handed out.
-func (b *box) examined(t testing.TB, query string, args ...any) int64 {
-	t.Helper()
-	tx, err := b.pool.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback() }()
-	_, err = tx.ExecContext(t.Context(), "FLUSH STATUS")
-	require.NoError(t, err)
-	result, err := tx.QueryContext(t.Context(), query, args...)
-	require.NoError(t, err, query)
-	for result.Next() {
-		continue
-	}
-	require.NoError(t, result.Err(), query)
-	require.NoError(t, result.Close())
-	rows, err := tx.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
-	require.NoError(t, err)
-	defer func() { _ = rows.Close() }()
-	var sum int64
-	for rows.Next() {
-		var name string
-		var n int64
-		require.NoError(t, rows.Scan(&name, &n))
-		sum += n
-	}
-	require.NoError(t, rows.Err())
-	return sum
 }
 
 // What lies where the window does not look is found by the sweep, and the tail goes on

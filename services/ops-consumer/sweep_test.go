@@ -76,30 +76,13 @@ func TestStatementsUseAnIndex(t *testing.T) {
 		statements[sqlMessagesRefused] = []any{"id", routeFeishu}
 		statements["SELECT COALESCE(SUM(n), 0) FROM mq_ops_bucket WHERE metric = ? AND country = ? AND minute >= ? AND minute < ?"] = []any{"push_failed", "id", now.Add(-time.Hour), now}
 		for statement, args := range statements {
-			rows, err := b.pool.QueryContext(t.Context(), "EXPLAIN "+statement, args...)
-			require.NoError(t, err, statement)
-			columns, err := rows.Columns()
-			require.NoError(t, err)
-			for rows.Next() {
-				cells := make([]*string, len(columns))
-				into := make([]any, len(columns))
-				for i := range cells {
-					into[i] = &cells[i]
-				}
-				require.NoError(t, rows.Scan(into...))
-				row := map[string]string{}
-				for i, c := range columns {
-					if cells[i] != nil {
-						row[strings.ToLower(c)] = *cells[i]
-					}
-				}
-				if strings.HasPrefix(row["table"], "<") || row["table"] == "" {
+			for _, table := range s.Explain(t, b.pool, statement, args...) {
+				if strings.HasPrefix(table["table"], "<") || table["table"] == "" {
 					continue // a derived table, bounded by its LIMIT
 				}
-				require.NotEqual(t, "ALL", row["type"], "%s\n%v", statement, row)
-				require.NotEmpty(t, row["key"], "%s\n%v", statement, row)
+				require.NotEqual(t, "ALL", table["type"], "%s\n%v", statement, table)
+				require.NotEmpty(t, table["key"], "%s\n%v", statement, table)
 			}
-			require.NoError(t, rows.Close())
 		}
 	})
 }

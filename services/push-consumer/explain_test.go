@@ -1,7 +1,6 @@
 package main
 
 import (
-	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
@@ -45,11 +44,11 @@ func TestAPageOfThePollReadsTheIndexAndNothingElse(t *testing.T) {
 			"behind them":    duePageArgs(0, behind, limit),
 			"overdue, deep":  duePageArgs(time.Minute, at(15_000), limit),
 		} {
-			plan := explain(t, s.Kind, conn, sqlDuePending, args...)
+			plan := s.Explain(t, conn, sqlDuePending, args...)[0]
 			require.Equal(t, "idx_status_due", plan["key"], "%s: %v", name, plan)
 			require.Equal(t, "range", plan["type"], "%s: %v", name, plan)
 			require.NotContains(t, plan["Extra"], "filesort", name)
-			rows, touched := reads(t, conn, sqlDuePending, args...)
+			rows, touched := testenv.Reads(t, conn, sqlDuePending, args...)
 			require.Equal(t, limit, rows, name)
 			assert.LessOrEqual(t, touched, rows+10, "%s: rows touched for %d found: %v", name, rows, plan)
 		}
@@ -103,66 +102,4 @@ func manyPushes(t *testing.T, s *testenv.Schema, n int, instant string) {
 		}
 		s.Exec(t, "INSERT INTO push_messages (id, user_id, title, body, status, due_at) VALUES "+strings.Join(values, ","))
 	}
-}
-
-func explain(t *testing.T, kind testenv.Kind, conn *sql.Conn, query string, args ...any) map[string]string {
-	t.Helper()
-	verb := "EXPLAIN "
-	if kind == testenv.KindMySQL {
-		verb = "EXPLAIN FORMAT=TRADITIONAL " // a tree otherwise
-	}
-	rows, err := conn.QueryContext(t.Context(), verb+query, args...)
-	require.NoError(t, err)
-	defer func() { _ = rows.Close() }()
-	names, err := rows.Columns()
-	require.NoError(t, err)
-	require.True(t, rows.Next())
-	values := make([]sql.NullString, len(names))
-	into := make([]any, len(names))
-	for i := range values {
-		into[i] = &values[i]
-	}
-	require.NoError(t, rows.Scan(into...))
-	plan := map[string]string{}
-	for i, name := range names {
-		plan[name] = values[i].String
-	}
-	return plan
-}
-
-// reads runs a query and tells how many rows it returned and how many the storage
-// engine was asked for.
-func reads(t *testing.T, conn *sql.Conn, query string, args ...any) (returned, touched int) {
-	t.Helper()
-	before := handlerReads(t, conn)
-	rows, err := conn.QueryContext(t.Context(), query, args...)
-	require.NoError(t, err)
-	for rows.Next() {
-		returned++
-	}
-	require.NoError(t, rows.Close())
-	return returned, handlerReads(t, conn) - before
-}
-
-// handlerReads counts the rows that the storage engine looked at: those it handed out,
-// and those that it dropped itself by a condition on the index.
-func handlerReads(t *testing.T, conn *sql.Conn) int {
-	t.Helper()
-	rows, err := conn.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_%'")
-	require.NoError(t, err)
-	defer func() { _ = rows.Close() }()
-	sum := 0
-	for rows.Next() {
-		var name string
-		var n int
-		require.NoError(t, rows.Scan(&name, &n))
-		switch name {
-		case "Handler_read_first", "Handler_read_key", "Handler_read_next", "Handler_read_prev", "Handler_read_rnd", "Handler_icp_attempts":
-			sum += n
-		case "Handler_icp_match":
-			sum -= n
-		}
-	}
-	require.NoError(t, rows.Err())
-	return sum
 }
