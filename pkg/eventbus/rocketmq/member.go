@@ -43,6 +43,9 @@ type member struct {
 	instance string
 	started  time.Time
 	client   rocketmq.PushConsumer
+	// until is the subscription's context: no callback begins after its end, however
+	// long it takes until the member drains.
+	until context.Context
 	// handling is the callbacks' context: it ends with the drain time, not with the
 	// subscription's context.
 	handling     context.Context
@@ -83,7 +86,7 @@ type cause struct {
 // ended: a member whose start is not waited for is ended when it is over.
 func (r *run) join(ctx context.Context) (*member, error) {
 	m := &member{
-		r: r, instance: instanceName(), gone: make(chan struct{}),
+		r: r, instance: instanceName(), until: ctx, gone: make(chan struct{}),
 		inHand: map[queueKey]int{}, shares: map[string][]queueKey{}, pending: map[string]bool{},
 	}
 	clientWork.members.Store(m.instance, m)
@@ -238,7 +241,7 @@ func (m *member) enter(key queueKey) (s *slot, ok bool) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.draining {
+	if m.draining || m.until.Err() != nil {
 		m.r.slots <- s
 		return nil, false
 	}

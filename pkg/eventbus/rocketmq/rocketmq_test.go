@@ -162,7 +162,7 @@ func TestCallbackNeverAcksByAccident(t *testing.T) {
 			return verdict
 		},
 	}
-	mem := &member{r: r, gone: make(chan struct{}), inHand: map[queueKey]int{}}
+	mem := &member{r: r, until: context.Background(), gone: make(chan struct{}), inHand: map[queueKey]int{}}
 	mem.handling, mem.stopHandling = context.WithCancel(context.Background())
 	defer mem.stopHandling()
 	m := received(primitive.NewMessage("t", []byte("{}")), func(*primitive.MessageExt) {})
