@@ -67,7 +67,7 @@ const (
 	beatLength = 500 * time.Millisecond
 	// balanceLength is for a rebalance that changes nothing, whose end does not show: it
 	// may go on to ask for the offsets of queues that one beside it is taking.
-	balanceLength = time.Second
+	balanceLength = 300 * time.Millisecond
 )
 
 // quiet waits until neither a rebalance of this member, which ends with a heartbeat,
