@@ -61,7 +61,8 @@ type linkChecker struct {
 	http    *http.Client
 }
 
-func newLinkChecker(cfg Config) *linkChecker {
+// newLinkTransport reaches public addresses only.
+func newLinkTransport(cfg Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: cfg.LinkTimeout, Control: newPublicOnly().control}
 	transport := &http.Transport{
 		// No proxy: it would do the dialling, and see addresses that we must not reach.
@@ -74,10 +75,14 @@ func newLinkChecker(cfg Config) *linkChecker {
 			return (&net.Dialer{Timeout: cfg.LinkTimeout}).DialContext(ctx, network, cfg.LinkTestAddress)
 		}
 	}
+	return transport
+}
+
+func newLinkChecker(cfg Config) *linkChecker {
 	return &linkChecker{
 		hosts: cfg.LinkHosts, targets: cfg.LinkTargets, timeout: cfg.LinkTimeout,
 		http: &http.Client{
-			Transport:     service.Traced(transport),
+			Transport:     service.Traced(newLinkTransport(cfg)),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}

@@ -79,12 +79,13 @@ func TestANameThatLeadsInsideOpensNoConnection(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	checker := newLinkChecker(Config{LinkHosts: []string{"localhost"}, LinkTimeout: 2 * time.Second})
+	cfg := Config{LinkHosts: []string{"localhost"}, LinkTimeout: 2 * time.Second}
+	checker := newLinkChecker(cfg)
 	defer checker.close()
 	got := checker.look(t.Context(), "https://localhost/x")
 	require.Equal(t, looked{verdict: linkUnknown, reason: "address is not public"}, got)
 	// The same dialler, at a port where somebody would answer.
-	_, err = checker.http.Transport.(*http.Transport).DialContext(t.Context(), "tcp", l.Addr().String())
+	_, err = newLinkTransport(cfg).DialContext(t.Context(), "tcp", l.Addr().String())
 	require.ErrorIs(t, err, errPrivate)
 	require.Zero(t, reached.Load())
 }
