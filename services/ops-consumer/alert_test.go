@@ -215,6 +215,52 @@ func TestAlertsOutliveTheirProcess(t *testing.T) {
 	require.Equal(t, 2, b.number(t, "SELECT episode FROM mq_alert WHERE rule = 'OutboxFailed'"))
 }
 
+// While Feishu is away two types of events fail more and more, one after the other: what
+// waits says so of both, of each once.
+func TestAWaitingMessageOfAnotherSubjectStays(t *testing.T) {
+	b := newBench(t, testenv.MariaDB(t))
+	b.relayAlive(t, 0)
+	b.event(t, "1", "FAILED", time.Minute)
+	b.event(t, "2", "FAILED", time.Minute, "event_type = 'COUPON_EXPIRE'")
+	b.sweepNow(t)
+	worse := func() string {
+		return b.text(t, `SELECT GROUP_CONCAT(JSON_UNQUOTE(JSON_EXTRACT(message_json, '$.items[*].subject')), JSON_UNQUOTE(JSON_EXTRACT(message_json, '$.items[*].value'))
+			ORDER BY id SEPARATOR ' ') FROM mq_alert_message WHERE kind = 'worse' AND status = 'QUEUED'`)
+	}
+	more := func(id, eventType string) {
+		b.event(t, id, "FAILED", time.Second, "event_type = '"+eventType+"'")
+		b.sweepNow(t)
+	}
+	more("3", "COUPON_EXPIRE")
+	more("4", "PUSH_DISPATCH")
+	require.Equal(t, `["COUPON_EXPIRE"]["2"] ["PUSH_DISPATCH"]["2"]`, worse(), "the one about coupons waits still")
+	more("5", "COUPON_EXPIRE")
+	require.Equal(t, `["PUSH_DISPATCH"]["2"] ["COUPON_EXPIRE"]["3"]`, worse())
+	b.event(t, "6", "FAILED", time.Second)
+	more("7", "COUPON_EXPIRE") // both at once
+	require.Equal(t, 1, b.number(t, "SELECT COUNT(*) FROM mq_alert_message WHERE kind = 'worse'"))
+	b.exec(t, "UPDATE mq_alert_message SET status = 'SENT'")
+	more("8", "PUSH_DISPATCH")
+	require.Equal(t, `["PUSH_DISPATCH"]["4"]`, worse())
+	require.Equal(t, 2, b.number(t, "SELECT COUNT(*) FROM mq_alert_message WHERE kind = 'worse'"), "what was sent is not touched")
+}
+
+// Rows are overdue, and then nobody looks any more: that is no all-clear.
+func TestOverdueThatNobodyCountsAnyMoreIsNotOver(t *testing.T) {
+	b := newBench(t, testenv.MariaDB(t))
+	b.relayAlive(t, 0)
+	b.exec(t, `INSERT INTO mq_task_health (task, instance, country, role, overdue, updated_at)
+		VALUES ('push-dispatch', 'p1', 'id', 'poll', 3, NOW(3)), ('push-dispatch', 'c1', 'id', 'consume', NULL, NOW(3))`)
+	b.sweepNow(t)
+	require.Equal(t, []string{"firing RowsOverdue QUEUED"}, b.messages(t))
+	b.exec(t, "UPDATE mq_task_health SET updated_at = NOW(3) - INTERVAL 2 MINUTE WHERE instance = 'p1'")
+	b.sweepNow(t)
+	require.Equal(t, []string{"firing RowsOverdue QUEUED", "firing FigureUnknown QUEUED"}, b.messages(t))
+	b.exec(t, "UPDATE mq_task_health SET updated_at = NOW(3), overdue = 0 WHERE instance = 'p1'")
+	b.sweepNow(t)
+	require.ElementsMatch(t, []string{"firing RowsOverdue QUEUED", "firing FigureUnknown QUEUED", "resolved RowsOverdue QUEUED", "resolved FigureUnknown QUEUED"}, b.messages(t))
+}
+
 func TestAdvice(t *testing.T) {
 	b := newBench(t, testenv.MariaDB(t), func(c *Config) { c.Thresholds.MQEvents = 3 })
 	b.sweepNow(t)

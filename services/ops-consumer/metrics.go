@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,8 @@ type metrics struct {
 	recounts  *prometheus.CounterVec
 	firing    *prometheus.GaugeVec
 	sends     *prometheus.CounterVec
+
+	sweptAt atomic.Int64 // nanoseconds since 1970; 0: no figures are shown
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -25,7 +28,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		figures: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "seahub_ops_figure", Help: "Figures of the last sweep that this process made; one that is unknown is absent.",
+			Name: "seahub_ops_figure", Help: "Figures of the last sweep, at the process that made it; one that is unknown is absent.",
 		}, []string{"figure", "subject", "source"}),
 		unknown: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "seahub_ops_measurements_failed_total", Help: "Measurements that failed; their figures are unknown.",
@@ -40,7 +43,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		counted:  counter("seahub_ops_counted_total", "Counter events: counted in time, counted apart, or counted before.", "result"),
 		recounts: counter("seahub_ops_recounts_total", "Recounts by SQL of rolling counts, by result.", "figure", "result"),
 		firing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "seahub_ops_alerts_firing", Help: "Alerts that fire, as the last sweep of this process saw them.",
+			Name: "seahub_ops_alerts_firing", Help: "Alerts that fire, at the process that made the last sweep.",
 		}, []string{"rule", "severity"}),
 		sends: counter("seahub_ops_messages_total", "Attempts to send a message, by route and result.", "route", "result"),
 	}
@@ -70,6 +73,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 func (m *metrics) swept(took time.Duration, o outcome, rows map[string]alert) {
 	m.sweeps.WithLabelValues("ok").Inc()
 	m.seconds.Observe(took.Seconds())
+	m.sweptAt.Store(time.Now().UnixNano())
 	m.figures.Reset()
 	for _, f := range o.figures {
 		if f.Value != nil {
@@ -88,5 +92,15 @@ func (m *metrics) swept(took time.Duration, o outcome, rows map[string]alert) {
 		if a.State == stateFiring {
 			m.firing.WithLabelValues(a.Rule, a.Severity).Inc()
 		}
+	}
+}
+
+// forget takes away what this process saw longer ago than that: another one sweeps, and
+// its figures and these would be added up.
+func (m *metrics) forget(older time.Duration) {
+	at := m.sweptAt.Load()
+	if at != 0 && time.Since(time.Unix(0, at)) > older && m.sweptAt.CompareAndSwap(at, 0) {
+		m.figures.Reset()
+		m.firing.Reset()
 	}
 }

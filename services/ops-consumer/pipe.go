@@ -145,9 +145,11 @@ func (s *sweeper) fuseShare(backlog *float64) *float64 {
 func (s *sweeper) tasks(ctx context.Context, r reader) (out []figure, err error) {
 	tasks, err := r.tasks(ctx, s.store.country)
 	for _, t := range tasks {
-		if t.Overdue != nil {
-			f := known("task_overdue", t.Name, unitRows, *t.Overdue)
-			f.Task = t.Name
+		if t.Watched {
+			f := figure{Name: "task_overdue", Subject: t.Name, Unit: unitRows, Source: sourcePipe, Task: t.Name, Value: t.Overdue}
+			if f.Value == nil {
+				f.Note = "no poll process has told it in the last minute"
+			}
 			out = append(out, f)
 		}
 		f := known("fallback_active", t.Name, unitState, 0)

@@ -108,10 +108,12 @@ func (rc *receiver) advance(row alert, in webhookAlert, now time.Time, sweepID s
 	if in.Status == "resolved" {
 		return advance(row, no, now, c, 0, false)
 	}
+	// What is too long for the row would be refused for ever, with all that came beside it.
 	row.Detail = detail{
-		Task: cmp.Or(in.Labels["task"], in.Labels["consumer_group"], in.Labels["job"], in.name()), Service: cmp.Or(in.Labels["service"], in.Labels["job"], "prometheus"),
-		Summary: cmp.Or(in.Annotations["summary"], in.Annotations["description"], in.name()),
-		Runbook: in.runbook(rc.cfg.Alert.Runbooks),
+		Task:    cutText(cmp.Or(in.Labels["task"], in.Labels["consumer_group"], in.Labels["job"], in.name()), 128),
+		Service: cutText(cmp.Or(in.Labels["service"], in.Labels["job"], "prometheus"), 128),
+		Summary: cutText(cmp.Or(in.Annotations["summary"], in.Annotations["description"], in.name()), 500),
+		Runbook: cutText(in.runbook(rc.cfg.Alert.Runbooks), 500),
 		Note:    cutText(in.Annotations["description"], 500), RequestID: sweepID,
 	}
 	st := advance(row, yes, now, c, 0, false)

@@ -46,6 +46,12 @@ func TestAlertmanagersAlerts(t *testing.T) {
 	require.Equal(t, http.StatusNoContent, post(strings.Replace(amBody, "STATUS", "resolved", 1), "Bearer hunter2"))
 	require.Equal(t, []string{"firing PodCrashLooping QUEUED", "resolved PodCrashLooping QUEUED"}, b.messages(t))
 
+	// Labels and annotations may be of any length: cut, they are stored.
+	long := strings.NewReplacer("STATUS", "firing", "PodCrashLooping", "Long", "a pod restarts again and again", strings.Repeat("ö", 40_000),
+		"docs/runbooks/", strings.Repeat("x", 40_000), `"service":"relay"`, `"service":"`+strings.Repeat("s", 40_000)+`"`).Replace(amBody)
+	require.Equal(t, http.StatusNoContent, post(long, "Bearer hunter2"))
+	require.Equal(t, 2, b.number(t, "SELECT COUNT(*) FROM mq_alert WHERE rule = 'Long' AND state = 'FIRING'"))
+
 	require.NoError(t, b.s.Server.Kill())
 	require.Equal(t, http.StatusServiceUnavailable, post(firing, "Bearer hunter2"), "it is to try again")
 	require.NoError(t, b.s.Server.Start(t.Context()))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -65,24 +66,61 @@ func writeAlert(tx *gorm.DB, country string, a alert) error {
 	return nil
 }
 
-// enqueue writes a message for a route. One that only repeats replaces an earlier one
-// that still waits: after an outage nobody wants to read all of them.
+// enqueue writes a message for a route. After an outage nobody wants to read an alert's
+// repeats one by one, so that one takes the place of an earlier one that still waits.
 func enqueue(tx *gorm.DB, route string, m message) error {
 	raw, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encode the message of %s: %w", m.Rule, err)
 	}
 	if m.Kind == kindRepeat || m.Kind == kindWorse {
-		err := tx.Exec(`DELETE FROM mq_alert_message WHERE country = ? AND route = ? AND status = 'QUEUED' AND severity_rank = ?
-			AND rule = ? AND kind = ?`, m.Country, route, rankOf(m.Severity), m.Rule, m.Kind).Error
-		if err != nil {
-			return fmt.Errorf("replace the waiting message of %s: %w", m.Rule, err)
+		if err := supersede(tx, route, m); err != nil {
+			return fmt.Errorf("replace waiting messages of %s: %w", m.Rule, err)
 		}
 	}
 	err = tx.Exec(`INSERT INTO mq_alert_message (country, route, severity_rank, kind, rule, message_json, created_at)
 		VALUES (?, ?, ?, ?, ?, ?, NOW(3))`, m.Country, route, rankOf(m.Severity), m.Kind, m.Rule, string(raw)).Error
 	if err != nil {
 		return fmt.Errorf("queue the message of %s: %w", m.Rule, err)
+	}
+	return nil
+}
+
+// supersede takes the alerts of m out of earlier messages of its kind that still wait.
+// What those say of other alerts stays.
+func supersede(tx *gorm.DB, route string, m message) error {
+	var waiting []struct {
+		ID  int64
+		Raw string
+	}
+	err := tx.Raw(`SELECT id, message_json AS raw FROM mq_alert_message WHERE country = ? AND route = ? AND status = 'QUEUED'
+		AND severity_rank = ? AND rule = ? AND kind = ? ORDER BY id FOR UPDATE`, m.Country, route, rankOf(m.Severity), m.Rule, m.Kind).Scan(&waiting).Error
+	if err != nil {
+		return err
+	}
+	newer := map[string]bool{}
+	for _, i := range m.Items {
+		newer[i.Fingerprint] = true
+	}
+	for _, w := range waiting {
+		var old message
+		if json.Unmarshal([]byte(w.Raw), &old) != nil {
+			continue // the sender settles what cannot be read
+		}
+		old.Items = slices.DeleteFunc(old.Items, func(i item) bool { return newer[i.Fingerprint] })
+		if len(old.Items) == 0 {
+			if err := tx.Exec(`DELETE FROM mq_alert_message WHERE id = ?`, w.ID).Error; err != nil {
+				return err
+			}
+			continue
+		}
+		raw, err := json.Marshal(old)
+		if err != nil {
+			return err
+		}
+		if err := tx.Exec(`UPDATE mq_alert_message SET message_json = ? WHERE id = ?`, string(raw), w.ID).Error; err != nil {
+			return err
+		}
 	}
 	return nil
 }

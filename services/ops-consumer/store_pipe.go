@@ -46,7 +46,9 @@ const (
 		MAX(IF(updated_at > NOW(3) - INTERVAL 1 MINUTE, in_hand_age_ms, NULL)) / 1000
 		FROM mq_task_health WHERE country = ? AND consumer_group IS NOT NULL
 		GROUP BY task, consumer_group`
-	sqlTasks = `SELECT task, MAX(IF(updated_at > NOW(3) - INTERVAL 1 MINUTE, overdue, NULL)), MAX(fallback),
+	// Without a fresh word on what is overdue that is unknown, if there was one of late.
+	sqlTasks = `SELECT task, MAX(IF(updated_at > NOW(3) - INTERVAL 1 MINUTE, overdue, NULL)),
+		MAX(overdue IS NOT NULL AND updated_at > NOW(3) - INTERVAL 1 DAY), MAX(fallback),
 		COALESCE(MAX(IF(fallback = 1, fallback_reason, NULL)), '')
 		FROM mq_task_health WHERE country = ? AND task <> 'outbox-relay' GROUP BY task`
 	sqlDeadLetters = `SELECT consumer_group, COUNT(*), MIN(id) FROM (SELECT consumer_group, id FROM mq_dead_letter
@@ -107,8 +109,10 @@ func (r reader) groups(ctx context.Context, country string) (out []group, err er
 
 // taskState is what the poll processes of a task tell.
 type taskState struct {
-	Name     string
-	Overdue  *float64
+	Name    string
+	Overdue *float64
+	// Watched says that somebody told of overdue rows within a day.
+	Watched  bool
 	Fallback bool
 	Reason   string
 }
@@ -116,7 +120,7 @@ type taskState struct {
 func (r reader) tasks(ctx context.Context, country string) (out []taskState, err error) {
 	err = r.each(ctx, sqlTasks, func(row *sql.Rows) error {
 		var t taskState
-		err := row.Scan(&t.Name, &t.Overdue, &t.Fallback, &t.Reason)
+		err := row.Scan(&t.Name, &t.Overdue, &t.Watched, &t.Fallback, &t.Reason)
 		out = append(out, t)
 		return err
 	}, country)

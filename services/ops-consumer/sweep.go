@@ -47,6 +47,7 @@ func (s *sweeper) Poll(ctx context.Context, scope task.Scope) (task.Result, erro
 	})
 	switch {
 	case errors.Is(err, lease.ErrHeld):
+		s.metrics.forget(s.shownFor())
 		return task.Result{}, nil
 	case err != nil:
 		s.metrics.sweeps.WithLabelValues("failed").Inc()
@@ -54,8 +55,12 @@ func (s *sweeper) Poll(ctx context.Context, scope task.Scope) (task.Result, erro
 		return task.Result{}, fmt.Errorf("sweep: %w", err)
 	}
 	s.missed.Store(0)
+	s.metrics.forget(s.shownFor())
 	return task.Result{}, nil
 }
+
+// shownFor is how long a process shows the figures of its sweep while others sweep.
+func (s *sweeper) shownFor() time.Duration { return 2*s.cfg.Sweep.Every + s.cfg.Sweep.Budget }
 
 // leaseTTL is how long a sweeper that died keeps the others from sweeping.
 func (s *sweeper) leaseTTL() time.Duration {

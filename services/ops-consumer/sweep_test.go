@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seahub/seahub-mq/pkg/db"
@@ -165,6 +166,19 @@ func TestOneSweepAtATime(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, first, b.text(t, "SELECT MAX(measured_at) FROM mq_ops_figure"))
 
+	// What the other one showed before it was this one's turn does not stay for ever.
+	require.Positive(t, seriesOf(b.metrics.figures))
+	other.metrics.swept(0, outcome{figures: []figure{known("x", "", unitRows, 1)}}, map[string]alert{"f": {Rule: "R", State: stateFiring}})
+	_, err = other.Poll(t.Context(), task.Scope{})
+	require.NoError(t, err)
+	require.Equal(t, 1, seriesOf(other.metrics.firing), "it was just now")
+	other.metrics.sweptAt.Add(-int64(other.shownFor() + time.Second))
+	_, err = other.Poll(t.Context(), task.Scope{})
+	require.NoError(t, err)
+	require.Zero(t, seriesOf(other.metrics.figures))
+	require.Zero(t, seriesOf(other.metrics.firing))
+	require.Positive(t, seriesOf(b.metrics.figures))
+
 	f := known("x", "", unitRows, 1)
 	err = b.store.commit(t.Context(), "ops-sweep:id", 999, outcome{figures: []figure{f}})
 	require.ErrorIs(t, err, errLeaseLost)
@@ -185,4 +199,11 @@ func TestOldRowsGo(t *testing.T) {
 	require.Equal(t, "new", b.text(t, "SELECT GROUP_CONCAT(event_id) FROM mq_ops_counted"))
 	require.Equal(t, 1, b.number(t, "SELECT COUNT(*) FROM mq_ops_bucket"))
 	require.Equal(t, messageQueued, b.text(t, "SELECT GROUP_CONCAT(status) FROM mq_alert_message WHERE rule = 'X'"))
+}
+
+// seriesOf counts what a scrape would get.
+func seriesOf(c prometheus.Collector) int {
+	ch := make(chan prometheus.Metric, 1000)
+	c.Collect(ch)
+	return len(ch)
 }
