@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -214,11 +215,8 @@ func oneRow(res *gorm.DB, what, campaignID string) error {
 	return nil
 }
 
-// short fits a column of 512 characters.
+// short fits a column of 512 characters, which takes no half ones.
 func short(text string) string {
 	const longest = 500
-	if len(text) > longest {
-		return text[:longest]
-	}
-	return text
+	return strings.ToValidUTF8(text[:min(len(text), longest)], "")
 }

@@ -173,7 +173,7 @@ func (s store) upsertProducts(tx *gorm.DB, r *round, entries []*entry, invalidAf
 	err := tx.Exec(`INSERT INTO tiktok_partner_campaign_products
 		(id, country, campaign_id, product_id, `+productColumns+`, active, share_link, link_status, link_checked_at, created_at, updated_at)
 		VALUES `+strings.Join(values, ", ")+`
-		ON DUPLICATE KEY UPDATE `+set.String()+`active = 1, share_link = COALESCE(share_link, VALUES(share_link)),
+		ON DUPLICATE KEY UPDATE `+set.String()+`active = 1, share_link = COALESCE(NULLIF(share_link, ''), VALUES(share_link)),
 		link_status = VALUES(link_status), link_checked_at = COALESCE(VALUES(link_checked_at), link_checked_at), updated_at = NOW(3)`,
 		args...).Error
 	if err != nil {

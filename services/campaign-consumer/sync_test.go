@@ -61,6 +61,8 @@ func TestUpsertTouchesItsOwnColumnsOnly(t *testing.T) {
 		link := b.text(t, "SELECT share_link FROM tiktok_partner_campaign_products WHERE product_id = ?", c.Products[1].ID)
 		s.Exec(t, "UPDATE tiktok_partner_campaign_products SET pinned = 1, operator_note = 'keep' WHERE product_id = ?", c.Products[1].ID)
 		s.Exec(t, "UPDATE tiktok_partner_campaign_products SET active = 0 WHERE product_id = ?", c.Products[2].ID)
+		// To the app, an empty text may be no link as well.
+		s.Exec(t, "UPDATE tiktok_partner_campaign_products SET share_link = '' WHERE product_id = ?", c.Products[3].ID)
 		b.fake.Change(c.ID, func(c *tiktokfake.Campaign) {
 			q := c.Products[1]
 			q.Lowest, q.Inventory, q.Sales, q.Available, q.Name, q.Commission = "0", 0, 0, false, "", 0
@@ -70,8 +72,18 @@ func TestUpsertTouchesItsOwnColumnsOnly(t *testing.T) {
 		require.EqualValues(t, 1, b.count(t, `product_id = ? AND pinned = 1 AND operator_note = 'keep' AND lowest_price = '0' AND inventory = 0
 			AND sales = 0 AND available = 0 AND title = '' AND total_commission_bp = 0 AND share_link = ?`, c.Products[1].ID, link))
 		require.EqualValues(t, 10, b.count(t, "active = 1"), "a row that came back is active again")
-		require.Equal(t, 1, b.fake.Counts()[tiktokfake.CallLinks], "links are made once")
+		require.EqualValues(t, 1, b.count(t, "product_id = ? AND share_link LIKE 'https://%'", c.Products[3].ID))
+		require.Equal(t, 2, b.fake.Counts()[tiktokfake.CallLinks], "once for each that has none")
+		b.start(t, p, "r3", c.ID)
+		finish(t, p, c.ID, "r3")
+		require.Equal(t, 2, b.fake.Counts()[tiktokfake.CallLinks], "links are made once")
 	})
+}
+
+// A reason that is cut in the middle of a character is one that the column would refuse.
+func TestReasonsFitTheirColumn(t *testing.T) {
+	require.Equal(t, strings.Repeat("x", 499), short(strings.Repeat("x", 499)+"ö and more"))
+	require.Equal(t, "ab", short("a\xffb"))
 }
 
 // One whole round that misses a product decides nothing; a second one does. Cut, short,

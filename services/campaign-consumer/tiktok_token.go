@@ -34,6 +34,9 @@ const (
 	// were lost, a person would have to authorise the app again.
 	storeTries = 8
 	storeEach  = 3 * time.Second
+	// earlyPause is the pause after an early refresh that brought nothing: the old token
+	// still works, and calls must neither wait for the token endpoint nor hammer it.
+	earlyPause = time.Minute
 	// refreshPart is the part of a token's life after which it is refreshed.
 	refreshPart = 0.8
 )
@@ -82,6 +85,7 @@ type tokenKeeper struct {
 	mu     sync.Mutex
 	cached token
 	at     time.Time // when it was read; zero: not at all
+	early  time.Time // when an early refresh last brought nothing
 }
 
 // access returns a token to use now.
@@ -94,17 +98,26 @@ func (k *tokenKeeper) access(ctx context.Context) (string, error) {
 		return t.Access, nil
 	}
 	usable := t.Left > 0
-	if t.Reauthorise && usable {
+	if usable && (t.Reauthorise || !k.mayTryEarly()) {
 		return t.Access, nil
 	}
 	switch fresh, err := k.refresh(ctx, t.Access, !usable); {
 	case err == nil:
 		return fresh.Access, nil
-	case usable:
-		return t.Access, nil // whoever holds the lease is at it, or it will be tried again
+	case usable: // whoever holds the lease is at it, or it will be tried again
+		k.mu.Lock()
+		k.early = time.Now()
+		k.mu.Unlock()
+		return t.Access, nil
 	default:
 		return "", err
 	}
+}
+
+func (k *tokenKeeper) mayTryEarly() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.early.IsZero() || time.Since(k.early) > earlyPause
 }
 
 // renew replaces a token that the platform calls expired.

@@ -77,9 +77,20 @@ func TestATokenIsRefreshedBeforeItsEnd(t *testing.T) {
 	// As long as the old one works, a refresh that fails stops nothing.
 	b.s.Exec(t, "UPDATE mq_tiktok_token SET obtained_at = obtained_at - INTERVAL 6 DAY, access_expires_at = access_expires_at - INTERVAL 6 DAY")
 	b.fake.Program(tiktokfake.Rule{Call: tiktokfake.CallRefresh, Status: 503, Body: "oops"})
-	_, err = b.pod(t).api.campaigns(t.Context(), "")
-	require.NoError(t, err)
+	late := b.pod(t)
+	for range 5 {
+		_, err = late.api.campaigns(t.Context(), "")
+		require.NoError(t, err)
+	}
 	require.Equal(t, tokenOK, b.text(t, "SELECT state FROM mq_tiktok_token"))
+	require.Equal(t, 2, b.fake.Counts()[tiktokfake.CallRefresh], "not one more for each call")
+	b.fake.Unprogram()
+	k := late.api.(*client).tokens
+	k.early, k.at = k.early.Add(-earlyPause), time.Time{}
+	_, err = late.api.campaigns(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, 3, b.fake.Counts()[tiktokfake.CallRefresh])
+	require.EqualValues(t, 3, b.s.QueryInt(t, "SELECT version FROM mq_tiktok_token"))
 }
 
 // An answer that got lost after the platform had rotated the refresh token cannot be
