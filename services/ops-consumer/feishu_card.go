@@ -140,7 +140,7 @@ func escapeText(s string) string {
 // text is the message without a card, cut to a size that is surely taken.
 func (m message) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s\nenv: %s\ncountry: %s\nservice: %s\nrunbook: %s\ndecided %s by %s\n", clean(m.title(), 200), escapeText(clean(m.Summary, 500)),
+	fmt.Fprintf(&b, "%s\n%s\nenv: %s\ncountry: %s\nservice: %s\nrunbook: %s\ndecided %s by %s\n", escapeText(clean(m.title(), 200)), escapeText(clean(m.Summary, 500)),
 		escapeText(m.Env), escapeText(m.Country), escapeText(m.Service), escapeText(clean(m.Runbook, 300)), event.FormatTime(m.At), m.SweepID)
 	for i, it := range m.Items {
 		block := "\n" + strings.Join(it.lines(escapeText), "\n") + "\n"

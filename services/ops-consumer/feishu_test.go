@@ -49,6 +49,11 @@ func TestCardsAreSafe(t *testing.T) {
 			m.Items[1].Subject, m.Items[1].Note, m.Items[1].EventID = nasty, strings.Repeat(nasty, 300), nasty
 			return m
 		}(),
+		"nasty labels of Prometheus": func() message {
+			m := sample(1)
+			m.Rule, m.Service, m.Items[0].Task = "<at user_id=\"all\"></at>", "<at id=all></at>", nasty
+			return m
+		}(),
 		"nasty and long": func() message {
 			m := sample(200)
 			for i := range m.Items {

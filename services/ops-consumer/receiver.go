@@ -16,7 +16,7 @@ import (
 
 const (
 	receiverTimeout  = 5 * time.Second
-	receiverMaxBody  = 1 << 20
+	receiverMaxBody  = 8 << 20 // as many alerts with long texts: what is refused is not sent again
 	receiverMaxItems = 1000
 )
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -51,6 +52,13 @@ func TestAlertmanagersAlerts(t *testing.T) {
 		"docs/runbooks/", strings.Repeat("x", 40_000), `"service":"relay"`, `"service":"`+strings.Repeat("s", 40_000)+`"`).Replace(amBody)
 	require.Equal(t, http.StatusNoContent, post(long, "Bearer hunter2"))
 	require.Equal(t, 2, b.number(t, "SELECT COUNT(*) FROM mq_alert WHERE rule = 'Long' AND state = 'FIRING'"))
+
+	many := make([]string, 300)
+	for i := range many {
+		many[i] = fmt.Sprintf(`{"status":"firing","labels":{"alertname":"Many","n":"%d"},"annotations":{"description":"%s"}}`, i, strings.Repeat("d", 4096))
+	}
+	require.Equal(t, http.StatusNoContent, post(`{"version":"4","alerts":[`+strings.Join(many, ",")+`]}`, "Bearer hunter2"))
+	require.Equal(t, 300, b.number(t, "SELECT COUNT(*) FROM mq_alert WHERE rule = 'Many'"))
 
 	require.NoError(t, b.s.Server.Kill())
 	require.Equal(t, http.StatusServiceUnavailable, post(firing, "Bearer hunter2"), "it is to try again")
