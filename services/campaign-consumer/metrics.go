@@ -25,7 +25,7 @@ type metrics struct {
 	alarms       *prometheus.CounterVec
 	rate         *prometheus.GaugeVec
 	paused       *prometheus.GaugeVec
-	authorised   prometheus.Gauge
+	authorised   *prometheus.GaugeVec // without labels: absent until it is known
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -53,9 +53,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		rate:         gauge("seahub_campaign_budget_rate", "Units a second that all replicas together allow themselves."),
 		paused:       gauge("seahub_campaign_budget_paused_seconds", "How long the budget stays closed."),
 	}
-	m.authorised = prometheus.NewGauge(prometheus.GaugeOpts{
+	m.authorised = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "seahub_campaign_authorised_seconds", Help: "How long the authorisation can still be refreshed; a person must renew it before. 0: it cannot.",
-	})
+	}, nil)
+	// From the start, since an increase is seen only of what was there before it.
+	for _, v := range []string{quota.String(), config.String(), account.String(), badPage.String(), alarmAuthorisation, alarmOther} {
+		m.alarms.WithLabelValues(v)
+	}
 	for _, v := range []string{"complete", "truncated", "short", "failed", "continued", "lease_refused", "taken_over"} {
 		m.results.WithLabelValues(v)
 	}
@@ -87,6 +91,12 @@ func (m *metrics) budget(name string, st budget.State) {
 	m.paused.WithLabelValues(label).Set(st.PausedFor.Seconds())
 }
 
+// Alarms that are no kind of an answer.
+const (
+	alarmAuthorisation = "authorisation"
+	alarmOther         = "other"
+)
+
 // alarmEvery keeps one fault, which every campaign meets, from filling the log.
 const alarmEvery = time.Minute
 
@@ -97,13 +107,13 @@ type alarms struct {
 }
 
 func (a *alarms) raise(ctx context.Context, cause error, m *metrics) {
-	name := "other"
+	name := alarmOther
 	var e *apiError
 	switch {
 	case errors.As(cause, &e):
 		name = e.kind.String()
 	case errors.Is(cause, errReauthorise), errors.Is(cause, errNoToken):
-		name = "authorisation"
+		name = alarmAuthorisation
 	}
 	m.alarms.WithLabelValues(name).Inc()
 	a.mu.Lock()

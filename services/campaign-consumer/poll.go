@@ -213,15 +213,20 @@ func (p *poller) Overdue(ctx context.Context, by time.Duration, owned func(strin
 func (p *poller) gauges(all ...*budget.Budget) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		for backoff.Sleep(ctx, 10*time.Second) {
-			for _, b := range all {
-				if st, err := b.State(ctx); err == nil {
-					p.metrics.budget(b.Name(), st)
-				}
-			}
-			if left, err := p.store.authorisedFor(ctx); err == nil {
-				p.metrics.authorised.Set(left.Seconds())
-			}
+			p.show(ctx, all)
 		}
 		return nil
+	}
+}
+
+// show leaves what it cannot read as it was.
+func (p *poller) show(ctx context.Context, all []*budget.Budget) {
+	for _, b := range all {
+		if st, err := b.State(ctx); err == nil {
+			p.metrics.budget(b.Name(), st)
+		}
+	}
+	if left, err := p.store.authorisedFor(ctx); err == nil {
+		p.metrics.authorised.WithLabelValues().Set(left.Seconds())
 	}
 }

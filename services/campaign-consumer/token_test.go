@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -160,6 +161,35 @@ func TestRefreshAnswersAreJudgedByTheirBody(t *testing.T) {
 			require.Equal(t, tt.state, b.text(t, "SELECT state FROM mq_tiktok_token"))
 		})
 	}
+}
+
+// The alert about the authorisation goes by this gauge: what nobody has read is absent,
+// and what has ended is 0, however it ended.
+func TestTheGaugeOfTheAuthorisation(t *testing.T) {
+	b := newBench(t, tiktokfake.Options{})
+	p := b.pod(t)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(p.metrics.authorised)
+	gauge := func() (values []float64) {
+		families, err := reg.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				values = append(values, m.GetGauge().GetValue())
+			}
+		}
+		return values
+	}
+	require.Empty(t, gauge())
+	p.show(t.Context(), nil)
+	require.Len(t, gauge(), 1)
+	require.Greater(t, gauge()[0], (24 * time.Hour).Seconds())
+	b.s.Exec(t, "UPDATE mq_tiktok_token SET state = 'REAUTHORISE'")
+	p.show(t.Context(), nil)
+	require.Equal(t, []float64{0}, gauge())
+	b.s.Exec(t, "DELETE FROM mq_tiktok_token")
+	p.show(t.Context(), nil)
+	require.Equal(t, []float64{0}, gauge())
 }
 
 func TestReplaceTokenIsACompareAndSwap(t *testing.T) {
