@@ -204,7 +204,7 @@ func (m *member) consume(ctx context.Context, msgs ...*primitive.MessageExt) (co
 	if !ok {
 		return m.giveBack()
 	}
-	out := s.run(func() driver.Outcome { return m.call(msg) })
+	out, s := s.run(m.handling, func(ctx context.Context) driver.Outcome { return m.call(ctx, msg) })
 	m.exit(key, s)
 	switch out.Verdict {
 	case driver.Done, driver.Skip, driver.Dead:
@@ -260,11 +260,11 @@ func (m *member) exit(key queueKey, s *slot) {
 	m.running.Done()
 }
 
-func (m *member) call(msg *primitive.MessageExt) (out driver.Outcome) {
+func (m *member) call(ctx context.Context, msg *primitive.MessageExt) (out driver.Outcome) {
 	defer func() {
 		if v := recover(); v != nil {
 			out = driver.Outcome{Err: fmt.Errorf("callback panicked with a value of type %T", v)}
 		}
 	}()
-	return m.r.handle(m.handling, m.r.delivery(msg))
+	return m.r.handle(ctx, m.r.delivery(msg))
 }

@@ -1,12 +1,31 @@
 package rocketmq
 
-import "github.com/seahub/seahub-mq/pkg/eventbus/driver"
+import (
+	"context"
+
+	"github.com/seahub/seahub-mq/pkg/eventbus/driver"
+)
 
 // slot runs one callback at a time, always on the same goroutine: the client makes a
 // new one for each message, whose stack would have to grow anew each time.
 type slot struct {
-	work chan func() driver.Outcome
-	out  chan driver.Outcome
+	work  chan *turn
+	out   chan driver.Outcome
+	ended <-chan struct{}
+}
+
+// turn is one message on a slot, and the context of its callback.
+type turn struct {
+	context.Context
+	s         *slot
+	f         func(ctx context.Context) driver.Outcome
+	abandoned bool
+}
+
+// Abandon implements driver.Run: the outcome is known, the slot is not free.
+func (t *turn) Abandon(out driver.Outcome) {
+	t.abandoned = true
+	t.s.out <- out
 }
 
 // newSlots starts n slots. They end when ended is closed and their callback, if they
@@ -14,25 +33,40 @@ type slot struct {
 func newSlots(n int, ended <-chan struct{}) chan *slot {
 	slots := make(chan *slot, n)
 	for range n {
-		s := &slot{work: make(chan func() driver.Outcome), out: make(chan driver.Outcome, 1)}
-		go s.loop(ended)
-		slots <- s
+		slots <- newSlot(ended)
 	}
 	return slots
 }
 
-func (s *slot) loop(ended <-chan struct{}) {
+func newSlot(ended <-chan struct{}) *slot {
+	s := &slot{work: make(chan *turn), out: make(chan driver.Outcome, 1), ended: ended}
+	go s.loop()
+	return s
+}
+
+func (s *slot) loop() {
 	for {
 		select {
-		case f := <-s.work:
-			s.out <- f()
-		case <-ended:
+		case t := <-s.work:
+			out := t.f(t)
+			if t.abandoned {
+				return // written off
+			}
+			s.out <- out
+		case <-s.ended:
 			return
 		}
 	}
 }
 
-func (s *slot) run(f func() driver.Outcome) driver.Outcome {
-	s.work <- f
-	return <-s.out
+// run returns f's outcome, and the slot for the next message: another one if f hangs or
+// has ended its goroutine.
+func (s *slot) run(ctx context.Context, f func(ctx context.Context) driver.Outcome) (driver.Outcome, *slot) {
+	t := &turn{Context: ctx, s: s, f: f}
+	s.work <- t
+	out := <-s.out
+	if t.abandoned {
+		return out, newSlot(s.ended)
+	}
+	return out, s
 }
