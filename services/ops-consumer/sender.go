@@ -50,6 +50,24 @@ type sender struct {
 
 	failures  int
 	complains time.Time
+	odd       odd
+}
+
+// oddEnough is how many answers in a row with a code that nobody knows make a message go
+// as text: if it is the card that they are about, it would hold up all others for ever.
+const oddEnough = 3
+
+// odd counts them, for the message that is at the head.
+type odd struct {
+	id int64
+	n  int
+}
+
+func (o *odd) saw(id int64) {
+	if o.id != id {
+		*o = odd{id: id}
+	}
+	o.n++
 }
 
 // run sends until ctx ends.
@@ -110,7 +128,7 @@ func (s *sender) deliver(ctx context.Context, h *lease.Held, q *queued) time.Dur
 	if !h.ValidFor(s.cfg.SendTimeout) {
 		return 50 * time.Millisecond // it is being renewed, or another process sends by now
 	}
-	a := s.send(ctx, q.Message, false)
+	a := s.send(ctx, q.Message, s.odd.id == q.ID && s.odd.n >= oddEnough)
 	if a.class == answerTooLarge || a.class == answerBadBody {
 		s.metrics.sends.WithLabelValues(s.out.route, "shrunk").Inc()
 		if err := s.turn(ctx); err != nil {
@@ -174,6 +192,9 @@ func (s *sender) judge(ctx context.Context, h *lease.Held, q *queued, a answer) 
 				s.complain(ctx, err, "the pace was not lowered")
 			}
 		}
+	}
+	if a.class == answerTransient && a.code != 0 {
+		s.odd.saw(q.ID)
 	}
 	s.failures++
 	s.complain(ctx, a.err, fmt.Sprintf("message of %s was not taken (%s), it stays queued", q.Message.Rule, result))

@@ -77,6 +77,22 @@ func TestOddAnswersLoseNothing(t *testing.T) {
 	require.Equal(t, routeSecond, b.text(t, "SELECT route FROM mq_alert_message WHERE rule = 'FeishuRefused'"))
 }
 
+// A card that meets a code which nobody knows, again and again, goes as text in the end:
+// it must not hold up what waits behind it.
+func TestAnUnknownCodeDoesNotBlockForEver(t *testing.T) {
+	b := newBench(t, testenv.MariaDB(t))
+	fake := startFeishu(t, feishufake.Options{PerSecond: 1000, PerMinute: 1000})
+	f := newFeishu(fake.Hook(), "", time.Second)
+	t.Cleanup(f.close)
+	fake.Behave(feishufake.Behaviour{Kind: feishufake.Odd, Times: oddEnough})
+	b.queue(t, routeFeishu, severityCritical, severityWarning)
+	b.startSender(t, routeFeishu, f.send, quick())
+	testenv.Eventually(t, 30*time.Second, "the queue is empty", func() bool { return b.waiting(t) == 0 })
+	shown := fake.Shown()
+	require.Len(t, shown, 2)
+	require.Equal(t, []string{"text", "interactive"}, []string{shown[0].Type, shown[1].Type})
+}
+
 // While Feishu is away alerts wait, the second route is told, and all arrive later.
 func TestTheSecondRouteIsTold(t *testing.T) {
 	b := newBench(t, testenv.MariaDB(t), func(c *Config) { c.Thresholds.AlertsWaiting = 0 })
