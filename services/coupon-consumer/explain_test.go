@@ -3,6 +3,9 @@ package main
 import (
 	"database/sql"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +74,25 @@ func TestQueriesReadTheIndexAndNothingElse(t *testing.T) {
 			assert.LessOrEqual(t, touched, rows+10, "%s: rows touched for %d found: %v", name, rows, plan)
 		}
 	})
+}
+
+// A page that is found by counting rows reads all that are before it.
+func TestNoStatementCountsItsWayToAPage(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	skips := regexp.MustCompile(`(?i)\bOFFSET\b|\bLIMIT\s+[?0-9]+\s*,|\.Offset\(`)
+	require.Regexp(t, skips, "SELECT 1 LIMIT ?, 1")
+	seen := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NotRegexp(t, skips, string(text), name)
+		seen++
+	}
+	require.Positive(t, seen)
 }
 
 func TestBatchesTouchTheirRowsOnly(t *testing.T) {
