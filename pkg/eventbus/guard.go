@@ -98,7 +98,10 @@ func (g *guard) process(callback driver.Run, d Delivery) Outcome {
 	}()
 	out := g.call(r)
 	returned = true
-	out, _ = g.ended(r, out)
+	out, mine := g.ended(r, out)
+	if !mine {
+		<-r.told // what is returned now counts only as long as the driver knows nothing else
+	}
 	return out
 }
 

@@ -135,3 +135,57 @@ func TestUnknownVerdictIsARetry(t *testing.T) {
 		t.Errorf("outcome is %+v", out)
 	}
 }
+
+// slowLetters takes its time.
+type slowLetters struct {
+	stores  chan struct{}
+	release chan struct{}
+}
+
+func (l slowLetters) StoreDeadLetter(context.Context, eventbus.DeadLetter) error {
+	l.stores <- struct{}{}
+	<-l.release
+	return nil
+}
+
+// A hung handler that returns while its dead letter is being stored changes nothing: the
+// driver hears of the dead letter, and of no retry before it.
+func TestAnAbandonedRunHasOneOutcome(t *testing.T) {
+	for name, of := range map[string]func(context.Context) context.Context{
+		"waits":     func(ctx context.Context) context.Context { return ctx },
+		"abandoned": func(ctx context.Context) context.Context { return newCallback(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := short
+			cfg.MaxAttempts = 1
+			store := slowLetters{make(chan struct{}, 2), make(chan struct{})}
+			hangs := make(chan struct{})
+			ctx, cancel := context.WithCancel(t.Context())
+			b := open(t, script{run: func(_ context.Context, _ driver.Subscription, handle driver.Handle) error {
+				defer cancel()
+				got := make(chan eventbus.Outcome, 1)
+				go func() { got <- outcome(of(t.Context()), handle, driver.Delivery{Attempt: 1}) }()
+				<-store.stores
+				close(hangs)
+				select {
+				case out := <-got:
+					t.Errorf("the driver hears of %s %v before the letter is stored", out.Verdict, out.Err)
+					close(store.release)
+					return nil
+				case <-time.After(100 * time.Millisecond):
+				}
+				close(store.release)
+				if out := <-got; out.Verdict != driver.Dead {
+					t.Errorf("it ends as %s %v", out.Verdict, out.Err)
+				}
+				return nil
+			}}, cfg, eventbus.WithDeadLetters(store))
+			if err := b.Subscribe(ctx, subscription, eventbus.HandlerFunc(func(context.Context, eventbus.Delivery) eventbus.Outcome {
+				<-hangs
+				return eventbus.Done()
+			})); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

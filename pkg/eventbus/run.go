@@ -29,6 +29,9 @@ type run struct {
 	created    time.Time // the event, or started when it does not tell
 	hasCreated bool
 	phase      atomic.Int32
+	// told is closed when the driver has heard that the run was abandoned. It is there
+	// for a run that lost its say, not before.
+	told chan struct{}
 
 	// outlived is when the watch noticed that the context has ended; its alone.
 	outlived   time.Time
@@ -68,7 +71,11 @@ func (g *guard) watch() (stop func()) {
 		for backoff.Sleep(ctx, min(max(grace/5, 5*time.Millisecond), watchEvery)) {
 			now := time.Now()
 			for _, r := range g.st.atWork() {
-				if r.phase.Load() == running && r.outlivedFor(now) >= grace && r.phase.CompareAndSwap(running, over) {
+				if r.phase.Load() != running || r.outlivedFor(now) < grace {
+					continue
+				}
+				r.told = make(chan struct{})
+				if r.phase.CompareAndSwap(running, over) {
 					g.abandon(r)
 				}
 			}
@@ -98,5 +105,8 @@ func (g *guard) abandon(r *run) {
 	m.abandonedNow.WithLabelValues(g.sub.Group).Inc()
 	g.hung.now.Add(1)
 	out := Retry(fmt.Errorf("handler ignored the end of its context for %s and was abandoned: %w", g.bus.cfg.HandlerGrace, context.Cause(r)))
-	go func() { r.callback.Abandon(g.finish(r, g.judge(r, out))) }() // its dead letter may take storeTimeout
+	go func() { // its dead letter may take storeTimeout
+		defer close(r.told)
+		r.callback.Abandon(g.finish(r, g.judge(r, out)))
+	}()
 }
