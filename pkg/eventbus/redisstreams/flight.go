@@ -230,10 +230,12 @@ func (f *flights) forget(fl *flight) {
 	}
 }
 
+// has tells whether a message is in hand here, and still taken for ours.
 func (f *flights) has(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.byID[id] != nil
+	fl := f.byID[id]
+	return fl != nil && !fl.lost
 }
 
 // sort tells what of a round the server is to be told: not what it was told in an

@@ -61,12 +61,22 @@ func (m *member) renew(ctx context.Context, fls []*flight) error {
 			return fmt.Errorf("renew leases: %w", err)
 		}
 		m.flights.renewedAt(at, chunk)
-		if n := m.flights.lose(lost, errLeaseLost); n > 0 {
-			m.d.metrics.leasesLost.WithLabelValues(m.sub.Group).Add(float64(n))
-			m.log.Warn().Int("messages", n).Msg("leases lost: the messages went to other members while their handlers ran here")
-		}
+		m.lose(lost)
 	}
 	return nil
+}
+
+// lose gives up what another member has.
+func (m *member) lose(ids []string) {
+	n := m.flights.lose(ids, errLeaseLost)
+	if n == 0 {
+		return
+	}
+	// The answer may be old: what has been handed out here anew since it was given is
+	// this member's, by the server's book, and nobody else would ever take it.
+	m.suspect.Store(true)
+	m.d.metrics.leasesLost.WithLabelValues(m.sub.Group).Add(float64(n))
+	m.log.Warn().Int("messages", n).Msg("leases lost: the messages went to other members while their handlers ran here")
 }
 
 // beat notes that this member lives.
