@@ -28,7 +28,7 @@ func (w *watch) look(ctx context.Context, on bool) (active bool, err error) {
 	}
 	defer func() { w.show(active, shared.reason) }()
 	if !on {
-		w.task.health.sawOverdue(0)
+		w.task.sawOverdue(0) // nothing is the event path's
 		if shared.active {
 			return false, w.leave(ctx, "the flag is off")
 		}
@@ -59,8 +59,7 @@ func (w *watch) trouble(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("look for overdue rows: %w", err)
 	}
-	t.metrics.overdue.Set(float64(overdue.Rows))
-	t.health.sawOverdue(overdue.Rows)
+	t.sawOverdue(overdue.Rows)
 	if overdue.Rows > 0 {
 		return fmt.Sprintf("%d rows of the event path are overdue, the oldest has been due for %s (allowed: %s)",
 			overdue.Rows, overdue.Oldest.Round(time.Second), t.spec.OverdueBy), nil
@@ -114,6 +113,12 @@ func (w *watch) leave(ctx context.Context, why string) error {
 	}
 	zerolog.Ctx(ctx).Info().Str("reason", why).Msg("fallback ended")
 	return nil
+}
+
+// sawOverdue tells Prometheus and the sweep of ops-consumer the same.
+func (t *Task) sawOverdue(rows int64) {
+	t.metrics.overdue.Set(float64(rows))
+	t.health.sawOverdue(rows)
 }
 
 // show makes the state visible to metrics and readiness.

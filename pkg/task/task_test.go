@@ -386,12 +386,15 @@ func TestFlagOffEndsTheFallback(t *testing.T) {
 	b := newBench(t)
 	b.turnOn(t, flags.FullRollout)
 	w := &work{overdue: task.Overdue{Rows: 1}, row: "r", created: time.Now()}
-	tk, f := b.task(t, "i1", w, nil)
+	reg := prometheus.NewRegistry()
+	tk, f := b.task(t, "i1", w, reg)
 	run(t, tk.RunPoll, func(ctx context.Context) error { return f.Run(ctx, nil) })
 	testenv.Eventually(t, 5*time.Second, "it trips", func() bool { return w.fallbackPasses() > 0 })
+	require.Equal(t, 1.0, gauge(t, reg, "seahub_task_overdue_rows"))
 	_, err := flags.Set(t.Context(), b.pool, flags.Change{Flag: flags.PushDispatch, Country: "id", Who: "t", Why: "rollback"})
 	require.NoError(t, err)
 	testenv.Eventually(t, 5*time.Second, "it ends", func() bool { return b.s.QueryInt(t, "SELECT SUM(fallback) FROM mq_task_health") == 0 })
+	testenv.Eventually(t, 5*time.Second, "nothing is overdue on a path that is off", func() bool { return gauge(t, reg, "seahub_task_overdue_rows") == 0 })
 }
 
 func TestPollSurvivesPanicsAndErrors(t *testing.T) {
