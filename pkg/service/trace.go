@@ -50,10 +50,11 @@ func (t Tracing) headers() (map[string]string, error) {
 			break
 		}
 		name, value, ok := strings.Cut(pair, "=")
+		name = strings.TrimSpace(name)
 		if !ok || name == "" {
 			return nil, fmt.Errorf("entry %d is not of the form name=value", i+1)
 		}
-		out[name] = value
+		out[name] = strings.TrimSpace(value)
 	}
 	return out, nil
 }

@@ -17,10 +17,13 @@ import (
 func TestTracingIsChecked(t *testing.T) {
 	require.NoError(t, Tracing{}.Validate())
 	require.NoError(t, Tracing{Endpoint: "http://collector:4318", Headers: "a=b,c=d=e"}.Validate())
+	headers, err := Tracing{Headers: "a=b, c = d=e"}.headers()
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a": "b", "c": "d=e"}, headers)
 	for _, bad := range []string{"collector:4318", "grpc://collector:4317", "http://"} {
 		require.ErrorContains(t, Tracing{Endpoint: bad}.Validate(), "SEAHUB_TRACE_ENDPOINT", bad)
 	}
-	err := Tracing{Headers: "a=b,hunter2"}.Validate()
+	err = Tracing{Headers: "a=b,hunter2"}.Validate()
 	require.ErrorContains(t, err, "entry 2")
 	require.NotContains(t, err.Error(), "hunter2")
 }
