@@ -45,7 +45,9 @@
 // without a restart, whatever the server has forgotten meanwhile. What a dead member
 // had in hand goes to others after four thirds of Config.Lease. A server whose memory
 // is used up refuses events; consuming goes on, also for members that start then, and
-// trimming frees the memory.
+// trimming frees what is finished and older than Config.Retention. Once there is memory
+// it takes events again at once; retries that could not be scheduled meanwhile are found
+// within 15 seconds.
 //
 // The stream is trimmed behind the slowest group, never below Config.Retention, and
 // cut at Config.MaxLen whatever is unread: Redis without memory takes no event at all.

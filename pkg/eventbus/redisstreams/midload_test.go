@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -180,6 +178,20 @@ func (l *load) status(s eventbus.Status) int {
 	return l.statuses[s]
 }
 
+// wasThrottled: memory was used up, the operator can see it, and no event paid for it.
+func (l *load) wasThrottled() {
+	l.t.Helper()
+	if l.status(eventbus.Throttled) == 0 {
+		l.t.Error("the relay was never told that memory is used up")
+	}
+	if metric(l.t, l.metrics, "seahub_publisher_messages_total", "throttled") == 0 {
+		l.t.Error("no metric tells the operator that publishing is throttled")
+	}
+	if n := l.status(eventbus.Failed) + l.status(eventbus.Refused); n != 0 {
+		l.t.Errorf("%d results would have spent attempts of events", n)
+	}
+}
+
 func (l *load) noBacklog() {
 	l.t.Helper()
 	testenv.Eventually(l.t, 2*patience, "backlog is zero", func() bool {
@@ -281,6 +293,15 @@ func TestFaultsInMidLoad(t *testing.T) {
 				time.Sleep(60 * time.Millisecond)
 			}
 		}, func(t *testing.T, l *load) { told(t, l, "seahub_redis_errors_total", "subscription is not served") }},
+		{"memory used up", false, func(t *testing.T, _ room, c *redis.Client, l *load) {
+			do(t, c, "CONFIG", "SET", "maxmemory", "1")
+			testenv.Eventually(t, patience, "publishing is throttled", func() bool { return l.status(eventbus.Throttled) > 0 })
+			time.Sleep(3 * time.Second)
+			if ok, why := l.bus.State(l.group).Ready(); !ok {
+				t.Errorf("consuming stopped while there was no memory: %s", why)
+			}
+			do(t, c, "CONFIG", "SET", "maxmemory", "0")
+		}, func(_ *testing.T, l *load) { l.wasThrottled() }},
 		{"ten seconds of silence", false, func(t *testing.T, r room, _ *redis.Client, l *load) {
 			if err := r.server.Server.Freeze(); err != nil {
 				t.Fatal(err)
@@ -365,23 +386,5 @@ func TestMemoryThatIsUsedUpComesBackByConsuming(t *testing.T) {
 	<-published
 	testenv.Eventually(t, patience, "everything published is handled", func() bool { return len(l.missing()) == 0 && l.count() > 200 })
 	l.noBacklog()
-	if l.status(eventbus.Throttled) == 0 {
-		t.Error("the relay was never told that memory is used up")
-	}
-	if metric(t, l.metrics, "seahub_publisher_messages_total", "throttled") == 0 {
-		t.Error("no metric tells the operator that publishing is throttled")
-	}
-	if n := l.status(eventbus.Failed) + l.status(eventbus.Refused); n != 0 {
-		t.Errorf("%d results would have spent attempts of events", n)
-	}
-}
-
-// forgetData removes what a server that is down has written.
-func forgetData(t *testing.T, dir string) {
-	t.Helper()
-	for _, name := range []string{"appendonlydir", "dump.rdb"} {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	l.wasThrottled()
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -201,6 +203,16 @@ func TestAnIdleSubscriptionIsQuiet(t *testing.T) {
 		case <-got:
 		case <-time.After(patience):
 			t.Fatal("a message to an idle subscription did not arrive")
+		}
+	}
+}
+
+// forgetData removes what a server that is down has written.
+func forgetData(t *testing.T, dir string) {
+	t.Helper()
+	for _, name := range []string{"appendonlydir", "dump.rdb"} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
