@@ -7,9 +7,10 @@ import (
 )
 
 // Run is the context of a callback whose driver can go on without it: when a handler
-// hangs, Abandon is called from another goroutine, at most once, with the outcome. What
-// the callback returns one day is ignored then. With any other context a callback always
-// returns soon after its context ended, for the price of a goroutine.
+// hangs, Abandon is called from another goroutine, at most once, with the outcome. The
+// callback does not return before Abandon has, so the driver hears of one outcome first
+// and knows which; what it returns then is to be ignored. With any other context a
+// callback always returns soon after its context ended, for the price of a goroutine.
 type Run interface {
 	context.Context
 	Abandon(out Outcome)
