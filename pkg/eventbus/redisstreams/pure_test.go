@@ -256,3 +256,30 @@ func TestReply(t *testing.T) {
 		t.Errorf("an error answer is %v", err)
 	}
 }
+
+// What was read stays as it is when the buffer takes the next answer: handlers have it
+// in hand by then.
+func TestEntriesOutliveTheBufferOfTheirAnswer(t *testing.T) {
+	answer := func(c string) []byte {
+		s := "$4\r\n" + strings.Repeat(c, 4) + "\r\n"
+		return []byte("*1\r\n*2\r\n$6\r\nstream\r\n*1\r\n*2\r\n$3\r\n1-" + c + "\r\n*8\r\n$3\r\ntag\r\n" + s + "$3\r\nkey\r\n" + s + "$4\r\nbody\r\n" + s + "$7\r\nheaders\r\n" + s)
+	}
+	var r reply
+	var first entry
+	for _, c := range []string{"1", "2"} {
+		r.reset()
+		if _, err := r.Write(answer(c)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.entries()
+		if err != nil || len(got) != 1 {
+			t.Fatalf("read %+v, %v", got, err)
+		}
+		if c == "1" {
+			first = got[0]
+		}
+	}
+	if first.id != "1-1" || first.tag != "1111" || first.key != "1111" || first.headers != "1111" || string(first.body) != "1111" {
+		t.Errorf("the next answer changed it to %+v", first)
+	}
+}
