@@ -2,6 +2,7 @@ package redisstreams_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,8 +58,9 @@ func (r room) driver(t testing.TB, cfg redisstreams.Config, reg ...prometheus.Re
 }
 
 func TestConformance(t *testing.T) {
-	for range testenv.Scale(1, 10) {
-		conformance(t)
+	for n := range testenv.Scale(1, 10) {
+		// Of its own: parallel scenarios begin when the test around them returns.
+		t.Run(fmt.Sprint("round ", n+1), conformance)
 	}
 }
 

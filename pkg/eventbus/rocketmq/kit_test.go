@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -133,7 +134,12 @@ func (r *room) stored(t testing.TB) int {
 
 func TestConformance(t *testing.T) {
 	for _, version := range testenv.RocketMQVersions() {
-		t.Run(version, func(t *testing.T) { conformance(t, version) })
+		t.Run(version, func(t *testing.T) {
+			for n := range testenv.Scale(1, 5) {
+				// Of its own: parallel scenarios begin when the test around them returns.
+				t.Run(fmt.Sprint("round ", n+1), func(t *testing.T) { conformance(t, version) })
+			}
+		})
 	}
 }
 
