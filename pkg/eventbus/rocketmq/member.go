@@ -204,8 +204,11 @@ func (m *member) consume(ctx context.Context, msgs ...*primitive.MessageExt) (co
 	if !ok {
 		return m.giveBack()
 	}
-	out, s := s.run(m.handling, func(ctx context.Context) driver.Outcome { return m.call(ctx, msg) })
+	out, s, ok := s.run(m.handling, func(ctx context.Context) driver.Outcome { return m.call(ctx, msg) })
 	m.exit(key, s)
+	if !ok {
+		return m.giveBack()
+	}
 	switch out.Verdict {
 	case driver.Done, driver.Skip, driver.Dead:
 		m.dirty.Store(true)

@@ -60,13 +60,17 @@ func (s *slot) loop() {
 }
 
 // run returns f's outcome, and the slot for the next message: another one if f hangs or
-// has ended its goroutine.
-func (s *slot) run(ctx context.Context, f func(ctx context.Context) driver.Outcome) (driver.Outcome, *slot) {
+// has ended its goroutine. Once the slots have ended, f is not run: false.
+func (s *slot) run(ctx context.Context, f func(ctx context.Context) driver.Outcome) (out driver.Outcome, next *slot, ok bool) {
 	t := &turn{Context: ctx, s: s, f: f}
-	s.work <- t
-	out := <-s.out
-	if t.abandoned {
-		return out, newSlot(s.ended)
+	select {
+	case s.work <- t:
+	case <-s.ended:
+		return driver.Outcome{}, s, false
 	}
-	return out, s
+	out = <-s.out
+	if t.abandoned {
+		return out, newSlot(s.ended), true
+	}
+	return out, s, true
 }
