@@ -95,7 +95,7 @@ bench-coupon: deps ## a million due coupons, flag off and on, beside business up
 	@$(BIN)/bench-coupon $(BENCH_FLAGS)
 
 .PHONY: bench-campaign
-bench-campaign: deps ## the campaign sync by events against the old serial sync (20 minutes)
+bench-campaign: deps ## the campaign sync by events against the old serial sync (45 minutes)
 	@mkdir -p $(BIN)
 	@go build -o $(BIN)/bench-campaign ./test/bench/campaign
 	@$(BIN)/bench-campaign $(BENCH_FLAGS)

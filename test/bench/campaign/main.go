@@ -60,6 +60,9 @@ type outcome struct {
 	rows          int
 }
 
+// sayer prints a line.
+type sayer func(format string, values ...any)
+
 func run(ctx context.Context, args []string, out io.Writer) error {
 	o, err := parse(args)
 	if err != nil {
@@ -79,7 +82,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	say := func(format string, values ...any) { _, _ = fmt.Fprintf(out, format+"\n", values...) }
+	say := sayer(func(format string, values ...any) { _, _ = fmt.Fprintf(out, format+"\n", values...) })
 	say("%d campaigns, %d products, %s a call; budgets: %g API calls/s, %g share links/s", o.campaigns, o.products, o.call, o.apiRate, o.linkRate)
 	var paths [2]outcome
 	for i, events := range []bool{false, true} {
@@ -87,7 +90,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		if events {
 			name = fmt.Sprintf("events (flag on, %d consumers, 1 poll, 1 relay)", o.pods)
 		}
-		if paths[i], err = measure(ctx, filepath.Join(dir, fmt.Sprint(i)), binaries, o, events); err != nil {
+		if paths[i], err = measure(ctx, filepath.Join(dir, fmt.Sprint(i)), binaries, o, events, say); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		say("%-48s first round %8s, second %8s; requests %v", name,
@@ -96,7 +99,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return verdict(paths[0], paths[1], say)
 }
 
-func verdict(old, events outcome, say func(format string, values ...any)) error {
+func verdict(old, events outcome, say sayer) error {
 	say("wall time: first round %.1f×, second %.1f× shorter by events", old.first.Seconds()/events.first.Seconds(), old.second.Seconds()/events.second.Seconds())
 	if old.rows != events.rows || old.digest != events.digest {
 		return fmt.Errorf("%w: %d rows (digest %s) and %d rows (digest %s)", errDiffer, old.rows, old.digest, events.rows, events.digest)

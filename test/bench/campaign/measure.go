@@ -16,10 +16,12 @@ const (
 	// patience bounds a round; the old path needs minutes for the default size.
 	patience  = 2 * time.Hour
 	lookEvery = 50 * time.Millisecond
+	// tellEvery is how often a round that takes long shows how far it is.
+	tellEvery = 30 * time.Second
 )
 
 // measure runs two rounds of one path on a system of its own.
-func measure(ctx context.Context, dir string, binaries map[string]string, o options, events bool) (out outcome, err error) {
+func measure(ctx context.Context, dir string, binaries map[string]string, o options, events bool, say sayer) (out outcome, err error) {
 	s, err := stack.Start(ctx, stack.Options{
 		Dir: dir, Binaries: binaries, Durable: true, TikTok: tiktokfake.Options{Delay: o.call, LinkDelay: o.call},
 	})
@@ -52,7 +54,7 @@ func measure(ctx context.Context, dir string, binaries map[string]string, o opti
 	if _, err := s.StartService(ctx, "campaign-consumer", "poll", map[string]string{"SEAHUB_TASK_ROLE": "poll", "SEAHUB_LOG_LEVEL": "info"}); err != nil {
 		return out, err
 	}
-	round, err := await(ctx, s, o.campaigns, "")
+	round, err := await(ctx, s, o.campaigns, "", say)
 	if err != nil {
 		return out, err
 	}
@@ -61,7 +63,7 @@ func measure(ctx context.Context, dir string, binaries map[string]string, o opti
 	if _, err := s.DB.ExecContext(ctx, "UPDATE mq_campaign_listing SET due_at = NOW(3)"); err != nil {
 		return out, err
 	}
-	if _, err := await(ctx, s, o.campaigns, round); err != nil {
+	if _, err := await(ctx, s, o.campaigns, round, say); err != nil {
 		return out, err
 	}
 	out.second = time.Since(began)
@@ -100,9 +102,11 @@ func startEvents(ctx context.Context, s *stack.Stack, pods int) error {
 
 // await waits until every campaign has ended a round other than before, and returns
 // that round's id.
-func await(ctx context.Context, s *stack.Stack, campaigns int, before string) (string, error) {
+func await(ctx context.Context, s *stack.Stack, campaigns int, before string, say sayer) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	began := time.Now()
+	told := began
 	for {
 		var done, failed int
 		var round string
@@ -116,6 +120,10 @@ func await(ctx context.Context, s *stack.Stack, campaigns int, before string) (s
 		}
 		if done >= campaigns {
 			return round, nil
+		}
+		if now := time.Now(); now.Sub(told) >= tellEvery {
+			told = now
+			say("  %d of %d campaigns after %s", done, campaigns, now.Sub(began).Round(time.Second))
 		}
 		select {
 		case <-ctx.Done():
