@@ -50,7 +50,8 @@ type syncer struct {
 type mode struct {
 	parallel int
 	batch    int
-	// slice is how long to work before the rest is left for later.
+	// slice is how long to work before the rest is left for later. No page is begun in its
+	// second half: one that is cut has to be asked for again.
 	slice time.Duration
 }
 
@@ -138,9 +139,13 @@ func (s *syncer) pages(ctx context.Context, r *round, m mode) (truncated string,
 		return "", nil // whoever had it before got to the end of the list
 	}
 	seen := map[string]bool{r.PageToken: true}
+	began := time.Now()
 	for {
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return "", context.Cause(ctx)
+		case time.Since(began) >= m.slice/2:
+			return "", errSliceOver
 		}
 		p, err := s.api.products(ctx, r.CampaignID, r.PageToken)
 		if k, ok := kindOf(err); ok && k == badPage && r.PageToken != "" && r.Restarts == 0 {

@@ -205,6 +205,23 @@ func TestSlicesGoOnWhereTheLastEnded(t *testing.T) {
 	require.EqualValues(t, slices-1, b.s.QueryInt(t, "SELECT COUNT(*) FROM outbox_event WHERE event_type = 'CAMPAIGN_PRODUCT_SYNC' AND event_id LIKE ?", "campaign:id:"+c.ID+":r1:a%"))
 }
 
+// A slice ends between two pages, so that none is asked for twice.
+func TestASliceBeginsNoPageThatItMayNotEnd(t *testing.T) {
+	b := newBench(t, tiktokfake.Options{LinkDelay: 60 * time.Millisecond}, func(c *Config) { c.Slice, c.LinkParallel = 4*time.Second, 10 })
+	c := tiktokfake.NewCampaign(1, 10*b.cfg.PageSize)
+	b.fake.Add(c)
+	p := b.pod(t)
+	b.start(t, p, "r1", c.ID)
+	slices := 0
+	testenv.Eventually(t, 60*time.Second, "the round ends", func() bool {
+		slices++
+		require.Equal(t, eventbus.VerdictDone, handle(t, p, c.ID, "r1").Verdict)
+		return strings.HasPrefix(b.round(t, c.ID), "DONE")
+	})
+	require.Greater(t, slices, 1)
+	require.Equal(t, 10, b.fake.Counts()[tiktokfake.CallProducts])
+}
+
 // A worker that was frozen in the middle of a page finds its writes refused.
 func TestALateWriteIsRefusedByTheFence(t *testing.T) {
 	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
