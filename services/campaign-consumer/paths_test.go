@@ -163,7 +163,7 @@ func TestBothPathsEndInTheSameTable(t *testing.T) {
 func TestNothingIsLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, tiktokfake.Options{LinkDelay: time.Millisecond}, func(c *Config) {
-		c.Slice, c.Lease, c.RetryBase, c.RetryMax, c.MaxFailures = 300*time.Millisecond, 2*time.Second, 10*time.Millisecond, 100*time.Millisecond, 1000
+		c.Slice, c.Lease, c.RetryBase, c.RetryMax, c.MaxFailures = 600*time.Millisecond, 2*time.Second, 10*time.Millisecond, 100*time.Millisecond, 1000
 	})
 	campaigns := world(12, 1800)
 	for i, c := range campaigns {

@@ -27,10 +27,12 @@ import (
 // The times of the scaled-down system: everything that production counts in tens of
 // seconds is a second or a few here, in the same proportions.
 const (
-	pollEvery  = 500 * time.Millisecond
-	overdueBy  = 5 * time.Second
-	pushLease  = 3 * time.Second
-	fcmTimeout = time.Second
+	pollEvery = 500 * time.Millisecond
+	overdueBy = 5 * time.Second
+	pushLease = 6 * time.Second
+	// fcmTimeout is what even a busy machine keeps: a request that is given up may have
+	// been accepted, and is made again.
+	fcmTimeout = pushLease / 2
 	// handOver is how long after a change of a flag both paths may work (pkg/flags).
 	handOver = 10 * time.Second
 	// soon bounds what is done at once; generous, since machines that run tests are busy.
