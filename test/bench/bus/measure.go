@@ -79,7 +79,7 @@ func measurePair(ctx context.Context, b broker, ours, bare way, s sizes, pair in
 		if slice < s.Messages%s.Slices {
 			n++
 		}
-		for _, i := range stat.Rotated([]int{0, 1}, pair+slice) {
+		for _, i := range stat.Turn([]int{0, 1}, pair+slice) {
 			w := [...]way{ours, bare}[i]
 			got, err := measureWay(ctx, b, w, n)
 			if err != nil {

@@ -56,7 +56,7 @@ const stallAfter = 30 * time.Second
 // beginning with another one, after a smaller round that does not count.
 func runDrains(ctx context.Context, b *bed, r *report) error {
 	for round := 0; round <= b.Rounds; round++ {
-		for _, c := range stat.Rotated(contenders, round) {
+		for _, c := range stat.Turn(contenders, round) {
 			n := max(b.Events/c.share, min(b.Events, 4*b.Batch))
 			if round == 0 {
 				n = min(n, 20*b.Batch)

@@ -74,7 +74,7 @@ func runLate(ctx context.Context, b *bed, r *report) error {
 				return err
 			}
 			for round := 1; round <= b.Rounds; round++ {
-				for _, mixed := range stat.Rotated([]bool{false, true}, round) {
+				for _, mixed := range stat.Turn([]bool{false, true}, round) {
 					l := b.lateLoad(mixed, length)
 					if err := b.run(ctx, l, true, nil); err != nil {
 						return err

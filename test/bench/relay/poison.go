@@ -20,7 +20,7 @@ const (
 // refuses and a page of backed-off ones before it.
 func runPoison(ctx context.Context, b *bed, r *report) error {
 	for round := 0; round <= b.Rounds; round++ {
-		for _, c := range stat.Rotated([]string{clean, poisoned}, round) {
+		for _, c := range stat.Turn([]string{clean, poisoned}, round) {
 			n := b.PoisonEvents
 			if round == 0 {
 				n = min(n, 4*b.Batch)

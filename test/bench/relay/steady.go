@@ -60,7 +60,7 @@ func runLatency(ctx context.Context, b *bed, r *report) error {
 				return fmt.Errorf("warm up: %w", err)
 			}
 			for round := 1; round <= b.Rounds; round++ {
-				for _, perSecond := range stat.Rotated([]int{slowRate, fastRate}, round) {
+				for _, perSecond := range stat.Turn([]int{slowRate, fastRate}, round) {
 					l, err := b.apply(ctx, perSecond, length, true, nil)
 					if err != nil {
 						return fmt.Errorf("at %d a second: %w", perSecond, err)
@@ -195,7 +195,7 @@ func runWriters(ctx context.Context, b *bed, r *report) error {
 	}
 	return b.session(ctx, r, func() error {
 		for round := 1; round <= b.Rounds; round++ {
-			for _, c := range stat.Rotated([]string{alone, relayed, brokenBy}, round) {
+			for _, c := range stat.Turn([]string{alone, relayed, brokenBy}, round) {
 				w, err := circumstances[c]()
 				if err != nil {
 					return fmt.Errorf("%s: %w", c, err)

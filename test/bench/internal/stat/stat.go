@@ -59,14 +59,24 @@ func SpanOf(d []time.Duration) Span {
 	return s
 }
 
-// Rotated returns v beginning with its n-th element, so that in rounds nobody always
-// runs first, or always after the same one.
-func Rotated[T any](v []T, n int) []T {
-	if len(v) == 0 {
-		return nil
+// Turn is the order of round n for those that are compared: each begins a round as often
+// as any other, and no two follow each other in every round, since what one leaves to the
+// server to tidy up is at the cost of the next. It is the design of E. J. Williams
+// (Australian Journal of Scientific Research, 1949), balanced over as many rounds as there
+// are elements, or twice as many where that is an odd number.
+func Turn[T any](v []T, n int) []T {
+	order := make([]T, 0, len(v))
+	for i := range v {
+		step := (i + 1) / 2 // 0, 1, -1, 2, -2 …
+		if i > 0 && i%2 == 0 {
+			step = len(v) - step
+		}
+		order = append(order, v[(step+n)%len(v)])
 	}
-	n %= len(v)
-	return slices.Concat(v[n:], v[:n])
+	if len(v) > 0 && n/len(v)%2 == 1 {
+		slices.Reverse(order)
+	}
+	return order
 }
 
 // Milliseconds of d, with its fraction.

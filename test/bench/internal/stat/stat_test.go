@@ -40,9 +40,27 @@ func TestSpan(t *testing.T) {
 	require.Equal(t, stat.Span{}, stat.SpanOf(nil))
 }
 
-func TestRotatedKeepsEveryone(t *testing.T) {
-	v := []string{"a", "b", "c"}
-	require.Equal(t, []string{"a", "b", "c"}, stat.Rotated(v, 0))
-	require.Equal(t, []string{"c", "a", "b"}, stat.Rotated(v, 5))
-	require.Empty(t, stat.Rotated([]string(nil), 3))
+func TestTurnsAreBalanced(t *testing.T) {
+	require.Empty(t, stat.Turn([]string(nil), 3))
+	require.Equal(t, []string{"a", "b"}, stat.Turn([]string{"a", "b"}, 0))
+	require.Equal(t, []string{"b", "a"}, stat.Turn([]string{"a", "b"}, 1))
+	for _, v := range [][]string{{"a", "b"}, {"a", "b", "c"}, {"a", "b", "c", "d"}, {"a", "b", "c", "d", "e"}} {
+		begins, follows := map[string]int{}, map[string]int{}
+		for n := range 2 * len(v) {
+			order := stat.Turn(v, n)
+			require.ElementsMatch(t, v, order)
+			begins[order[0]]++
+			for i := range order[1:] {
+				follows[order[i]+order[i+1]]++
+			}
+		}
+		for _, x := range v {
+			require.Equal(t, 2, begins[x], "%s begins", x)
+			for _, y := range v {
+				if x != y {
+					require.Equal(t, 2, follows[x+y], "%s after %s", y, x)
+				}
+			}
+		}
+	}
 }
