@@ -21,6 +21,7 @@ var rules = map[string]rule{
 	"restricted": restrictedProblems, "pods": podProblems, "life": lifeProblems, "jobs": jobProblems,
 	"settings": settingProblems, "secrets": secretProblems, "roles": roleProblems, "facts": factProblems,
 	"network": networkProblems, "scale": scaleProblems, "monitor": monitorProblems,
+	"connections": connectionProblems,
 }
 
 // asking are those that start the services' own commands.

@@ -29,6 +29,10 @@ func settingProblems(p *project, r *rendered) []string {
 		for _, v := range w.container().Env { // of its own, not the common ConfigMap's
 			_, own := p.keys[w.service()][v.Name]
 			c.when(!own && !foreign[v.Name], "%s does not read %s", w.service(), v.Name)
+			if v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil && v.ValueFrom.SecretKeyRef.Name == "seahub-mq-database" {
+				key := v.ValueFrom.SecretKeyRef.Key
+				c.when(key != "" && key != w.service(), "has the database account of %s", key)
+			}
 		}
 		role := env.values["SEAHUB_TASK_ROLE"]
 		c.when(w.deployment != nil && w.component() != componentRelay && role != w.component(), "component %s has the role %q", w.component(), role)

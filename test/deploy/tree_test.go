@@ -23,7 +23,8 @@ import (
 type tree map[string]string
 
 // deployed are the files and folders that the checks read.
-var deployed = []string{"Dockerfile", ".dockerignore", "compose.yaml", "go.work", "Makefile", "deploy/k8s", "dev/stack", "dev/up"}
+var deployed = []string{"Dockerfile", ".dockerignore", "compose.yaml", "go.work", "Makefile", "deploy/k8s", "dev/stack", "dev/up",
+	"pkg/outbox/config.go"}
 
 func checkout(t *testing.T) tree {
 	t.Helper()
@@ -44,12 +45,14 @@ func checkout(t *testing.T) tree {
 			return err
 		}))
 	}
-	modules, err := filepath.Glob(filepath.Join(root, "services", "*", "go.mod"))
-	require.NoError(t, err)
-	for _, name := range modules {
-		text, err := os.ReadFile(name)
+	for _, file := range []string{"go.mod", "wire.go"} {
+		found, err := filepath.Glob(filepath.Join(root, "services", "*", file))
 		require.NoError(t, err)
-		out[path.Join("services", filepath.Base(filepath.Dir(name)), "go.mod")] = string(text)
+		for _, name := range found {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			out[path.Join("services", filepath.Base(filepath.Dir(name)), file)] = string(text)
+		}
 	}
 	return out
 }
