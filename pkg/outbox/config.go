@@ -22,7 +22,7 @@ type Config struct {
 	RetryMin       time.Duration `env:"SEAHUB_RELAY_RETRY_MIN" envDefault:"1s" key:"seahub.relay.retry-min" min:"10ms" max:"1h" help:"wait after the first failed attempt of an event; it doubles"`
 	RetryMax       time.Duration `env:"SEAHUB_RELAY_RETRY_MAX" envDefault:"10m" key:"seahub.relay.retry-max" min:"10ms" max:"24h" help:"longest wait between two attempts of an event"`
 	OutageMax      time.Duration `env:"SEAHUB_RELAY_OUTAGE_MAX" envDefault:"5s" key:"seahub.relay.outage-max" min:"100ms" max:"1m" help:"longest wait before a broker or database that is down is tried again"`
-	DelayedEvery   time.Duration `env:"SEAHUB_RELAY_DELAYED_EVERY" envDefault:"500ms" key:"seahub.relay.delayed-every" min:"50ms" max:"1m" help:"how often delayed events are looked at"`
+	DelayedEvery   time.Duration `env:"SEAHUB_RELAY_DELAYED_EVERY" envDefault:"1s" key:"seahub.relay.delayed-every" min:"50ms" max:"1m" help:"how often delayed events are looked at"`
 	Retention      time.Duration `env:"SEAHUB_RELAY_RETENTION" envDefault:"336h" key:"seahub.relay.retention" min:"96h" max:"8760h" help:"how long published events are kept; must exceed the broker's retention"`
 	PurgeEvery     time.Duration `env:"SEAHUB_RELAY_PURGE_EVERY" envDefault:"1h" key:"seahub.relay.purge-every" min:"1m" max:"24h" help:"how often published events past their retention are deleted"`
 }

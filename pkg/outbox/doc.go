@@ -62,8 +62,9 @@
 // created_at), which every scan from the head walks over until the server has purged
 // them. So the relay looks at three places:
 //
-//   - the tail, the last seconds before NOW, every 1 to 3 ms while events arrive and up
-//     to every 150 ms when none do, by a plain SELECT without a transaction;
+//   - the tail, the last seconds before NOW, every 1 to 3 ms while events arrive and less
+//     often the longer none does, down to every 250 ms, by a plain SELECT without a
+//     transaction;
 //   - the whole queue, by a sweep without bounds: every second while it finds rows, every
 //     five otherwise, and never more than a fifth of the time (a twentieth beside a
 //     backlog). It finds what appears

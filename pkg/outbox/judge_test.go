@@ -105,14 +105,17 @@ func TestPace(t *testing.T) {
 		require.GreaterOrEqual(t, d, probeMin)
 		require.LessOrEqual(t, d, probeMax)
 	}
-	later := now.Add(time.Second)
-	var total time.Duration
-	for range 30 {
-		d := p.looked(later, 0, false)
-		require.LessOrEqual(t, d, probeIdle)
-		total += d
+	for _, silence := range []time.Duration{probeFor, time.Second, 3 * time.Second, time.Hour} {
+		most := min(silence/10, 250*time.Millisecond)
+		var total time.Duration
+		for range 100 {
+			d := p.looked(now.Add(silence), 0, false)
+			require.LessOrEqual(t, d, most, "after %s", silence)
+			total += d
+		}
+		require.Greater(t, total, 60*most, "after %s it asks seldom", silence)
 	}
-	require.Greater(t, total, time.Second, "an idle relay asks seldom")
+	later := now.Add(time.Hour)
 	require.LessOrEqual(t, p.looked(later, 1, false), probeMax, "and wakes with the first event")
 }
 

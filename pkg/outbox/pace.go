@@ -18,9 +18,11 @@ const (
 
 	probeMin = time.Millisecond
 	probeMax = 3 * time.Millisecond
-	// probeFor is how long after an event the tail is watched that closely.
-	probeFor  = 250 * time.Millisecond
-	probeIdle = 150 * time.Millisecond
+	// probeFor is how long after an event the tail is watched that closely. Then the
+	// wait is a probeShare of the silence, up to probeIdle.
+	probeFor   = 250 * time.Millisecond
+	probeShare = 10
+	probeIdle  = 250 * time.Millisecond
 
 	// tipAbove is how long a look at the whole tail may take. If it takes longer (an
 	// old snapshot keeps marked rows in it), most looks go to its end alone, and
@@ -34,7 +36,6 @@ const (
 type pace struct {
 	nextSweep time.Time
 	lastEvent time.Time
-	idle      time.Duration
 	// nextTail is when the whole tail is looked at again.
 	nextTail time.Time
 }
@@ -66,22 +67,22 @@ func (p *pace) sweptBeside(now time.Time, took time.Duration) {
 }
 
 // looked plans the next look at the tail: at once while it is full, every 1 to 3 ms
-// shortly after an event, then half as long again each time, up to probeIdle. The
-// jitter keeps several relays from looking in step.
+// shortly after an event, then the later the longer nothing has come, since an event
+// after a silence may wait for a part of it. The jitter keeps several relays from looking
+// in step.
 func (p *pace) looked(now time.Time, found int, full bool) time.Duration {
-	switch {
-	case found > 0:
+	if found > 0 {
 		p.lastEvent = now
-		p.idle = 0
 		if full {
 			return 0
 		}
-		return probeMin + rand.N(probeMax-probeMin)
-	case !p.lastEvent.IsZero() && now.Sub(p.lastEvent) < probeFor:
+	}
+	silence := now.Sub(p.lastEvent)
+	if silence < probeFor {
 		return probeMin + rand.N(probeMax-probeMin)
 	}
-	p.idle = min(probeIdle, max(probeMax, p.idle+p.idle/2))
-	return p.idle/2 + rand.N(p.idle/2+1)
+	wait := min(probeIdle, silence/probeShare)
+	return wait/2 + rand.N(wait/2+1)
 }
 
 // sizer chooses the LIMIT of a claim, so that rows past the byte bound are rarely
