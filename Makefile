@@ -47,10 +47,11 @@ soak: deps ## repetitions, large numbers, long outages (hours, by hand)
 
 .PHONY: lint
 lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, over all modules
-	@unformatted=$$(gofmt -l $(MODULES)); \
+	@unformatted=$$(gofmt -l $(MODULES) tools); \
 	  if [ -n "$$unformatted" ]; then printf 'gofmt -w these:\n%s\n' "$$unformatted" >&2; exit 1; fi
 	@go vet work
 	@$(STATICCHECK) work
+	@cd tools && GOWORK=off go vet ./... && GOWORK=off ../$(STATICCHECK) ./... # not in go.work
 
 .PHONY: tidy-check
 tidy-check: ## each module stands alone and is tidy; all agree on versions
