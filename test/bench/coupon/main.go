@@ -26,7 +26,7 @@ func main() {
 }
 
 type options struct {
-	coupons, writers, idleSeconds int
+	coupons, writers, updates, idleSeconds int
 }
 
 func parse(args []string, out io.Writer) (options, error) {
@@ -35,6 +35,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.SetOutput(out)
 	cli.Int(f, &o.coupons, "coupons", 1_000_000, "coupons that are due at once")
 	cli.Int(f, &o.writers, "writers", 4, "connections that update other coupons meanwhile")
+	cli.Int(f, &o.updates, "updates", 400, "updates a second that they want to make together")
 	cli.Int(f, &o.idleSeconds, "idle-seconds", 10, "how long those are measured with nothing beside them")
 	return o, cli.Parse(f, args)
 }
@@ -79,7 +80,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		results = append(results, r)
 	}
-	fmt.Fprintf(out, "\n%d coupons due at once; %d writers update others\n\n", o.coupons, o.writers)
+	fmt.Fprintf(out, "\n%d coupons due at once; %d writers want to make %d updates a second of others\n\n", o.coupons, o.writers, o.updates)
 	return table(out, o, results)
 }
 
