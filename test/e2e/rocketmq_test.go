@@ -14,6 +14,7 @@ import (
 // TestPushOnRocketMQ is the push faults on the production broker, small and in a row on
 // one system, since a broker takes seconds to start.
 func TestPushOnRocketMQ(t *testing.T) {
+	began := time.Now().Add(-time.Second)
 	w := newWorld(t, func(o *stack.Options) { o.Provider = stack.RocketMQ })
 	w.flagSince()
 	relay := w.relay("relay-1")
@@ -24,6 +25,7 @@ func TestPushOnRocketMQ(t *testing.T) {
 	w.awaitSent(pushLease+3*soon, id)
 
 	outage := func(name string, begin, end func() error) {
+		start, marks := time.Now(), map[*stack.Service]int{relay: len(w.logged(relay)), consumer: len(w.logged(consumer))}
 		before := w.pushes(20)
 		require.NoError(t, begin(), name)
 		during := w.pushes(50)
@@ -38,9 +40,13 @@ func TestPushOnRocketMQ(t *testing.T) {
 			w.awaitSent(3*soon, ids...)
 		}
 		require.Zero(t, w.count("SELECT COUNT(*) FROM outbox_event WHERE status = 'FAILED' OR retry_count > 0"), name)
+		for service, mark := range marks {
+			w.loggedLittle(name, service, mark, time.Since(start))
+		}
 	}
 	outage("the broker is killed", w.RocketMQ.Broker.Kill, func() error { return w.RocketMQ.Broker.Start(t.Context()) })
 	outage("the name server is stopped", w.RocketMQ.NameServer.Kill, func() error { return w.RocketMQ.NameServer.Start(t.Context()) })
+	consumer = w.repairs(consumer, began)
 	for _, sent := range w.all() {
 		if sent != id {
 			require.Len(t, w.FCM.Accepted(sent), 1, "push %s", sent)

@@ -18,12 +18,15 @@ import (
 	"github.com/seahub/seahub-mq/pkg/testenv/rmqfake"
 )
 
+// saidWithin is how soon after its start a service says what is wrong with its broker.
+const saidWithin = 10 * time.Second
+
 // saysAndPolls demands that the service names what is wrong, and that its poll delivers
 // a push all the same.
 func (w *world) saysAndPolls(name string, service *stack.Service, want ...string) {
 	w.t.Helper()
 	began := time.Now()
-	testenv.Eventually(w.t, 3*10*time.Second, name+": the readiness names it", func() bool {
+	testenv.Eventually(w.t, saidWithin, name+": the readiness names it", func() bool {
 		_, body, err := service.Get(w.t.Context(), "/readyz")
 		for _, part := range want {
 			if err != nil || !strings.Contains(body, part) {
