@@ -3,6 +3,7 @@ package remoting_test
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -138,16 +139,19 @@ func TestABacklogIsWhatTheToolSays(t *testing.T) {
 			require.Less(t, b.Oldest.D, time.Since(before)+2*bound)
 
 			var waiting int64
+			same := 0
 			rows := progress(t, c.AdminTool(t, "consumerProgress", "-g", group))
 			for _, r := range rows {
 				waiting += r.diff
 				for _, q := range b.Queues {
 					if r.topic == topic && q.ID == r.id {
 						require.Equal(t, row{topic, q.ID, q.Max, q.Committed.N, q.Waiting()}, r)
+						same++
 					}
 				}
 			}
 			require.Len(t, rows, 5, "four queues and one of retries")
+			require.Equal(t, 4, same)
 			require.Equal(t, b.Waiting.N+b.Retry.N, waiting)
 		})
 	}
@@ -195,8 +199,23 @@ func leaveWork(t *testing.T, c *testenv.RocketMQCluster, client *remoting.Client
 	}
 }
 
-// Of several queues the oldest message counts, by the broker's own stamp; a group
-// that has never come has it all before it.
+// stored reads from what RocketMQ's own tool prints of a topic's messages when the first
+// of them was stored, and how many there are.
+func stored(t *testing.T, text string) (first time.Time, n int) {
+	t.Helper()
+	for _, found := range regexp.MustCompile(`storeTimestamp=(\d+)`).FindAllStringSubmatch(text, -1) {
+		ms, err := strconv.ParseInt(found[1], 10, 64)
+		require.NoError(t, err)
+		if at := time.UnixMilli(ms); n == 0 || at.Before(first) {
+			first = at
+		}
+		n++
+	}
+	return first, n
+}
+
+// Of several queues the oldest message counts, by the broker's own stamp, which is the
+// one that RocketMQ's tool shows; a group that has never come has it all before it.
 func TestTheOldestAgeIsThatOfTheFirstUnfinishedMessage(t *testing.T) {
 	for _, version := range testenv.RocketMQVersions() {
 		t.Run(version, func(t *testing.T) {
@@ -224,6 +243,9 @@ func TestTheOldestAgeIsThatOfTheFirstUnfinishedMessage(t *testing.T) {
 			const rounding = 2 * time.Millisecond // stamps are whole milliseconds
 			require.GreaterOrEqual(t, b.Oldest.D, asked.Sub(latest)-rounding)
 			require.LessOrEqual(t, b.Oldest.D, answered.Sub(earliest)+rounding)
+			first, n := stored(t, c.AdminTool(t, "printMsg", "-n", c.Addr(), "-t", topic))
+			require.Equal(t, 10, n)
+			require.WithinRange(t, first, asked.Add(-b.Oldest.D-rounding), answered.Add(-b.Oldest.D+rounding))
 		})
 	}
 }
