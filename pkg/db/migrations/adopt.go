@@ -100,7 +100,7 @@ func adoptionPlan(ctx context.Context, db *sql.DB) ([]change, error) {
 		return nil, fmt.Errorf("read columns of outbox_event: %w", err)
 	}
 	if len(have) == 0 {
-		return nil, nil
+		return nil, noColumns(ctx, db)
 	}
 	var absent []string
 	for _, c := range appColumns {
