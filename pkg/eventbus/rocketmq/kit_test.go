@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
+	if err := logs.take(); err != nil {
+		panic(err)
+	}
 	testenv.Main(m, testenv.IgnoreLeaks(
 		// A connection that the client dials after it was shut down ends with its own
 		// read timeout, two minutes later.
@@ -81,7 +84,7 @@ func (r *room) quick(nameServer string) rocketmq.Config {
 
 func (r *room) driver(t testing.TB, cfg rocketmq.Config, reg ...prometheus.Registerer) *rocketmq.Driver {
 	t.Helper()
-	o := rocketmq.Options{Country: r.country, Logger: zerolog.Nop()}
+	o := rocketmq.Options{Country: r.country, Logger: zerolog.New(&logs)}
 	if len(reg) > 0 {
 		o.Registerer = reg[0]
 	}

@@ -24,7 +24,9 @@ func (m *member) leave() {
 	}()
 	if !waits(idle, m.r.sub.DrainTimeout) {
 		m.stopHandling()
-		if !waits(idle, hangTimeout) {
+		// None is left that may still store a dead letter: with its outcome unheard the
+		// event would be delivered, and die, once more.
+		if !waits(idle, m.r.sub.HandlerTimeout) {
 			m.r.log.Error().Msg("callbacks ignore the end of their context; their events will be redelivered")
 		}
 	}

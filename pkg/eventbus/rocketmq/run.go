@@ -18,8 +18,6 @@ import (
 const (
 	// beatEvery is the rhythm of the liveness sign.
 	beatEvery = time.Second
-	// hangTimeout is how long a stop waits for callbacks after their context ended.
-	hangTimeout = 10 * time.Second
 	// stopTimeout bounds the client's own part of a stop.
 	stopTimeout = 5 * time.Second
 	// steadyLife is how long a consumer must have worked for the next rebuild to be a
