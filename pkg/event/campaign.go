@@ -1,7 +1,6 @@
 package event
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 )
@@ -39,8 +38,8 @@ func campaignSync(eventID, country, campaignID, round string) (Event, error) {
 // DecodeCampaignSync reads a CAMPAIGN_PRODUCT_SYNC payload, unknown fields ignored.
 func DecodeCampaignSync(body []byte) (CampaignSyncPayload, error) {
 	var p CampaignSyncPayload
-	if err := json.Unmarshal(body, &p); err != nil {
-		return p, fmt.Errorf("%w: CAMPAIGN_PRODUCT_SYNC is not the expected JSON object (%d bytes)", ErrPayload, len(body))
+	if err := decode(CampaignProductSync, body, &p); err != nil {
+		return p, err
 	}
 	if p.Country == "" || p.CampaignID == "" || p.Round == "" {
 		return p, fmt.Errorf("%w: CAMPAIGN_PRODUCT_SYNC lacks country, campaignId or round", ErrPayload)

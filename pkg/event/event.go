@@ -113,6 +113,9 @@ func checkPayload(p json.RawMessage) error {
 	case p[firstNonSpace(p)] != '{':
 		return errors.New("payload is not a JSON object")
 	}
+	if err := checkKeys(p); err != nil {
+		return fmt.Errorf("payload: %w", err)
+	}
 	return nil
 }
 

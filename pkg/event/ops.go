@@ -3,7 +3,6 @@ package event
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -97,8 +96,8 @@ func OpsCounterEventID(m Metric, identity string) string {
 // DecodeOpsCounter reads an OPS_COUNTER payload, unknown fields ignored, and its instant.
 func DecodeOpsCounter(body []byte) (OpsCounterPayload, time.Time, error) {
 	var p OpsCounterPayload
-	if err := json.Unmarshal(body, &p); err != nil {
-		return p, time.Time{}, fmt.Errorf("%w: OPS_COUNTER is not the expected JSON object (%d bytes)", ErrPayload, len(body))
+	if err := decode(OpsCounter, body, &p); err != nil {
+		return p, time.Time{}, err
 	}
 	at, ok := ParseTime(p.OccurredAt)
 	if p.Metric == "" || p.Country == "" || !ok {

@@ -52,9 +52,8 @@ var ErrPayload = errors.New("unusable payload")
 // that producers may be ahead of consumers.
 func DecodePushDispatch(body []byte) (PushDispatchPayload, error) {
 	var p PushDispatchPayload
-	if err := json.Unmarshal(body, &p); err != nil {
-		// The decoder's message may quote the payload; its kind is enough here.
-		return p, fmt.Errorf("%w: PUSH_DISPATCH is not the expected JSON object (%d bytes)", ErrPayload, len(body))
+	if err := decode(PushDispatch, body, &p); err != nil {
+		return p, err
 	}
 	if p.PushID == "" {
 		return p, fmt.Errorf("%w: PUSH_DISPATCH has no pushId", ErrPayload)
@@ -65,8 +64,8 @@ func DecodePushDispatch(body []byte) (PushDispatchPayload, error) {
 // DecodeCouponExpire reads a COUPON_EXPIRE payload, unknown fields ignored.
 func DecodeCouponExpire(body []byte) (CouponExpirePayload, error) {
 	var p CouponExpirePayload
-	if err := json.Unmarshal(body, &p); err != nil {
-		return p, fmt.Errorf("%w: COUPON_EXPIRE is not the expected JSON object (%d bytes)", ErrPayload, len(body))
+	if err := decode(CouponExpire, body, &p); err != nil {
+		return p, err
 	}
 	if p.UserCouponID == "" {
 		return p, fmt.Errorf("%w: COUPON_EXPIRE has no userCouponId", ErrPayload)
