@@ -18,7 +18,8 @@
 //
 // Open and OpenSQL never dial: a database that is down at start is waited for. A
 // server that turned read-only makes its connections bad, so that the pool finds the
-// new primary behind the same name.
+// new primary behind the same name; and no connection is used for longer than a minute,
+// since one that only reads would stay with the old server for ever.
 package db
 
 import (
@@ -120,7 +121,7 @@ func OpenSQL(c Config, opts ...Option) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database configuration: %w", err)
 	}
-	s := settings{maxOpen: c.MaxOpen, zone: c.TimeZone}
+	s := settings{maxOpen: c.MaxOpen, zone: c.TimeZone, lifetime: maxLifetime}
 	for _, o := range opts {
 		o(&s)
 	}
@@ -133,6 +134,7 @@ func OpenSQL(c Config, opts ...Option) (*sql.DB, error) {
 	pool.SetMaxOpenConns(s.maxOpen)
 	pool.SetMaxIdleConns(s.maxOpen)
 	pool.SetConnMaxIdleTime(s.maxIdleTime())
+	pool.SetConnMaxLifetime(s.lifetime)
 	return pool, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -44,22 +46,68 @@ func TestSessionsAreWhatEveryRoomReliesOn(t *testing.T) {
 	})
 }
 
-func TestTimesKeepTheirInstantWhateverTheProcessZoneIs(t *testing.T) {
+func TestTimesKeepTheirInstantWhateverTheZonesAre(t *testing.T) {
+	want := time.Date(2026, 3, 1, 23, 59, 59, 700_000_000, time.UTC)
 	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
-		_, pool := open(t, config(s))
 		s.Exec(t, "CREATE TABLE x (at DATETIME(3) NOT NULL)")
-		want := time.Date(2026, 3, 1, 23, 59, 59, 700_000_000, time.UTC)
-		_, err := pool.ExecContext(t.Context(), "INSERT INTO x VALUES (?)", want)
-		require.NoError(t, err)
-		var stored string
-		var got time.Time
-		require.NoError(t, pool.QueryRowContext(t.Context(), "SELECT CAST(at AS CHAR), at FROM x").Scan(&stored, &got))
-		require.Equal(t, "2026-03-02 06:59:59.700", stored, "written in the session's zone")
-		require.True(t, got.Equal(want), "%s", got)
+		for zone, stored := range map[string]string{
+			"+00:00": "2026-03-01 23:59:59.700", "+07:00": "2026-03-02 06:59:59.700", "-03:30": "2026-03-01 20:29:59.700",
+		} {
+			cfg := config(s)
+			cfg.TimeZone = zone
+			_, pool := open(t, cfg)
+			s.Exec(t, "DELETE FROM x")
+			for _, at := range []time.Time{want, want.Local(), want.In(time.FixedZone("", -5*3600))} {
+				_, err := pool.ExecContext(t.Context(), "INSERT INTO x VALUES (?)", at)
+				require.NoError(t, err)
+			}
+			var distinct int
+			var got string
+			var back time.Time
+			require.NoError(t, pool.QueryRowContext(t.Context(), "SELECT COUNT(DISTINCT at), MIN(CAST(at AS CHAR)), MIN(at) FROM x").Scan(&distinct, &got, &back))
+			require.Equal(t, 1, distinct)
+			require.Equal(t, stored, got, "written in the session's zone, and not rounded to the next day")
+			require.True(t, back.Equal(want), "%s", back)
 
-		var now time.Time
-		require.NoError(t, pool.QueryRowContext(t.Context(), "SELECT NOW(3)").Scan(&now))
-		require.WithinDuration(t, time.Now(), now, time.Minute)
+			var now time.Time
+			var gap int
+			require.NoError(t, pool.QueryRowContext(t.Context(), "SELECT NOW(3), ABS(TIMESTAMPDIFF(SECOND, NOW(3), ?))", time.Now()).Scan(&now, &gap))
+			require.WithinDuration(t, time.Now(), now, time.Minute)
+			require.Less(t, gap, 60, "what the process and what the server calls now is the same")
+		}
+	})
+}
+
+// The same with the process in zones of its own, on a server that has another one.
+func TestTimesInOtherZonesOfProcessAndServer(t *testing.T) {
+	s := testenv.PrivateMariaDB(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, server := range []string{"+00:00", "+07:00"} {
+		s.Exec(t, "SET GLOBAL time_zone = '"+server+"'")
+		for _, process := range []string{"UTC", "Asia/Jakarta", "America/New_York"} {
+			cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestTimesKeepTheirInstantWhateverTheZonesAre$/^mariadb$", "-test.v")
+			cmd.Env = append(os.Environ(), "TZ="+process, "SEAHUB_TEST_MARIADB_DSN="+s.Server.DSN(""))
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "process %s, server %s:\n%s", process, server, out)
+			require.Contains(t, string(out), "--- PASS: TestTimesKeepTheirInstantWhateverTheZonesAre/mariadb")
+		}
+	}
+}
+
+// A compare-and-swap counts the rows that it matched, also when a value stays the same.
+func TestAChangeThatChangesNothingCountsItsRow(t *testing.T) {
+	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
+		s.Exec(t, "CREATE TABLE x (id INT PRIMARY KEY, n INT NOT NULL)")
+		s.Exec(t, "INSERT INTO x VALUES (1, 5)")
+		for name, opts := range map[string][]db.Option{"prepared": nil, "interpolated": {db.WithInterpolation()}} {
+			_, pool := open(t, config(s), opts...)
+			res, err := pool.ExecContext(t.Context(), "UPDATE x SET n = ? WHERE id = 1 AND n = ?", 5, 5)
+			require.NoError(t, err)
+			n, err := res.RowsAffected()
+			require.NoError(t, err)
+			require.EqualValues(t, 1, n, name)
+		}
 	})
 }
 
@@ -117,6 +165,12 @@ func TestInTxRollsBackOnErrorPanicAndCancelledContext(t *testing.T) {
 	require.NoError(t, pool.PingContext(t.Context()))
 	err = db.InTx(t.Context(), g, func(tx *gorm.DB) error { return db.InTx(t.Context(), tx, insert) })
 	require.ErrorIs(t, err, db.ErrNested)
+	err = db.InTx(t.Context(), g, func(tx *gorm.DB) error {
+		require.ErrorIs(t, db.InTx(t.Context(), tx, insert), db.ErrNested)
+		return nil // the outer one goes on all the same
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 0, s.QueryInt(t, "SELECT COUNT(*) FROM x"), "a nested unit does not run")
 }
 
 func TestErrorClasses(t *testing.T) {

@@ -25,6 +25,7 @@ const (
 	errQueryTimeout          = 3024
 	errRecordChanged         = 1020 // MariaDB's innodb_snapshot_isolation
 	errStatementTimeout      = 1969 // MariaDB's max_statement_time
+	errSyntax                = 1064
 	errNoSuchTable           = 1146
 	errNoSuchColumn          = 1054
 )
@@ -59,6 +60,9 @@ func IsMissing(err error) bool {
 	}
 	return false
 }
+
+// IsSyntax: the server does not understand the statement.
+func IsSyntax(err error) bool { return code(err) == errSyntax }
 
 // IsUnavailable: the database was not reached, went away, or does not take writes.
 // Whether a statement in flight took effect is then unknown.

@@ -19,8 +19,13 @@ const isolation = "READ-COMMITTED"
 // sqlMode is MySQL 8's default, which MariaDB lacks in parts.
 const sqlMode = "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 
+// maxLifetime is after what time a connection is replaced, so that whatever the
+// server's name leads to by then is found.
+const maxLifetime = time.Minute
+
 type settings struct {
 	maxOpen     int
+	lifetime    time.Duration
 	zone        string
 	interpolate bool
 	wait        time.Duration

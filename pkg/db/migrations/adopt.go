@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -23,8 +24,8 @@ var ErrNotOutbox = errors.New("outbox_event is not as the app makes it")
 
 // change is one addition to a table that exists.
 type change struct {
-	statement  string // without ALGORITHM and LOCK
-	algorithms []string
+	statement string // without ALGORITHM and LOCK
+	algorithm string
 }
 
 // addedColumns are ours; all nullable, so that the app's own INSERTs go on unchanged.
@@ -67,29 +68,26 @@ func Adopt(ctx context.Context, db *sql.DB) ([]string, error) {
 	return done, nil
 }
 
-// run tries the change's algorithms from the cheapest on.
+// run makes the change by its algorithm and no other.
 func (c change) run(ctx context.Context, conn *sql.Conn) (string, error) {
-	var refusals []error
-	for _, a := range c.algorithms {
-		stmt := c.statement + ", " + a
-		_, err := conn.ExecContext(ctx, stmt)
-		switch {
-		case err == nil:
-			return stmt, nil
-		case isUnsupportedAlgorithm(err):
-			refusals = append(refusals, err)
-		default:
-			return "", fmt.Errorf("%s: %w; nothing was changed by it, run `relay migrate` again", stmt, err)
-		}
+	stmt := c.statement + ", " + c.algorithm
+	_, err := conn.ExecContext(ctx, stmt)
+	switch {
+	case err == nil:
+		return stmt, nil
+	case isUnsupportedAlgorithm(err):
+		return "", fmt.Errorf("%w: %w; run it yourself at a quiet hour, then `relay migrate` again: %s;", ErrNeedsPerson, err, c.statement)
 	}
-	return "", fmt.Errorf("%w: %w; run it yourself at a quiet hour, then `relay migrate` again: %s;", ErrNeedsPerson, errors.Join(refusals...), c.statement)
+	return "", fmt.Errorf("%s: %w; nothing was changed by it, run `relay migrate` again", stmt, err)
 }
 
 // isUnsupportedAlgorithm: 1845 and 1846 say that ALGORITHM or LOCK is not supported
-// for this change, 1221 that the server does not know the combination.
+// for this change, 1221 that the server does not know the combination, 4092 and 4158
+// that MySQL has made all the instant changes of a table that it can, or that the row
+// would become too long for one.
 func isUnsupportedAlgorithm(err error) bool {
 	var e *mysql.MySQLError
-	return errors.As(err, &e) && (e.Number == 1845 || e.Number == 1846 || e.Number == 1221)
+	return errors.As(err, &e) && slices.Contains([]uint16{1845, 1846, 1221, 4092, 4158}, e.Number)
 }
 
 // adoptionPlan compares outbox_event with what this version needs. A table that does
@@ -115,8 +113,8 @@ func adoptionPlan(ctx context.Context, db *sql.DB) ([]change, error) {
 	for _, c := range addedColumns {
 		if !have[c.name] {
 			plan = append(plan, change{
-				statement:  "ALTER TABLE outbox_event ADD COLUMN " + c.name + " " + c.definition,
-				algorithms: []string{"ALGORITHM=INSTANT", "ALGORITHM=INPLACE, LOCK=NONE"},
+				statement: "ALTER TABLE outbox_event ADD COLUMN " + c.name + " " + c.definition,
+				algorithm: "ALGORITHM=INSTANT", // INPLACE would copy every row, too
 			})
 		}
 	}
@@ -126,8 +124,8 @@ func adoptionPlan(ctx context.Context, db *sql.DB) ([]change, error) {
 	}
 	if !indexed {
 		plan = append(plan, change{
-			statement:  "ALTER TABLE outbox_event ADD INDEX idx_status_created (status, created_at)",
-			algorithms: []string{"ALGORITHM=INPLACE, LOCK=NONE"},
+			statement: "ALTER TABLE outbox_event ADD INDEX idx_status_created (status, created_at)",
+			algorithm: "ALGORITHM=INPLACE, LOCK=NONE",
 		})
 	}
 	return plan, nil

@@ -3,8 +3,8 @@
 // Our own tables (mq_…) are versioned files, one statement each, run in order under
 // a table lock, so that two Jobs at once do the work once. The app's outbox_event is
 // adopted instead: where it exists, missing nullable columns and the claim's index are
-// added in place (INSTANT, else INPLACE without a lock on writers, giving up after a
-// short wait for the table's metadata lock); what would rebuild the table is refused
+// added in place (columns INSTANT, the index without a lock on writers, giving up after
+// a short wait for the table's metadata lock); what would rebuild the table is refused
 // with the statement for a person to run. Columns and indexes of the app are never
 // changed or dropped. Running it again changes nothing.
 package migrations

@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,12 +62,12 @@ func TestUpMakesEverythingAndAgainNothing(t *testing.T) {
 	})
 }
 
-func TestTwoJobsAtOnceDoTheWorkOnce(t *testing.T) {
+func TestJobsAtOnceDoTheWorkOnce(t *testing.T) {
 	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
 		p := pool(t, s)
 		var wg sync.WaitGroup
-		results := make(chan []string, 2)
-		for range 2 {
+		results := make(chan []string, 3)
+		for range 3 {
 			wg.Go(func() {
 				done, err := migrations.Up(t.Context(), p)
 				if err != nil {
@@ -78,7 +79,7 @@ func TestTwoJobsAtOnceDoTheWorkOnce(t *testing.T) {
 		wg.Wait()
 		steps, err := migrations.Status(t.Context(), p)
 		require.NoError(t, err)
-		require.Len(t, append(<-results, <-results...), len(steps))
+		require.Len(t, slices.Concat(<-results, <-results, <-results), len(steps))
 	})
 }
 
@@ -135,6 +136,87 @@ func TestAWriterThatHoldsTheTableMakesTheChangeGiveUpSoon(t *testing.T) {
 		require.ErrorContains(t, err, "run `relay migrate` again")
 		require.Less(t, time.Since(began), 10*time.Second)
 	})
+}
+
+// Nothing but a copy of every row gives these tables another column. It is left to a
+// person, with the statement, and what a person ran is done for the next migration.
+func TestAStepThatWouldRebuildTheTableIsRefused(t *testing.T) {
+	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
+		cases := map[string]func(s *testenv.Schema){
+			"compressed": func(s *testenv.Schema) { s.Exec(t, "ALTER TABLE outbox_event ROW_FORMAT=COMPRESSED") },
+		}
+		if s.Kind == testenv.KindMySQL {
+			cases["no instant change is left"] = func(s *testenv.Schema) {
+				for i := range 300 { // it makes 64 of them, newer versions 255
+					if _, err := s.DB.ExecContext(t.Context(), fmt.Sprintf("ALTER TABLE outbox_event ADD COLUMN theirs%d INT NULL, ALGORITHM=INSTANT", i)); err != nil {
+						require.ErrorContains(t, err, "4092")
+						return
+					}
+				}
+				t.Fatal("the server makes as many as one likes")
+			}
+		}
+		for name, prepare := range cases {
+			t.Run(name, func(t *testing.T) {
+				s := testenv.NewSchema(t, s.Server)
+				s.Exec(t, appTable)
+				s.Exec(t, "INSERT INTO outbox_event VALUES ('obe1', 'push:1', 'PUSH_DISPATCH', 'push_task', '1', '{}', 'PENDING', 0, NOW(), NULL)")
+				prepare(s)
+				p := pool(t, s)
+				before := tableID(t, s)
+				_, err := migrations.Up(t.Context(), p)
+				require.ErrorIs(t, err, migrations.ErrNeedsPerson)
+				require.Equal(t, before, tableID(t, s), "the table was rebuilt")
+				for try := 0; err != nil && try < 5; try++ {
+					_, statement, found := strings.Cut(err.Error(), "again: ")
+					require.True(t, found, "%v", err)
+					require.Regexp(t, `^ALTER TABLE outbox_event ADD COLUMN [a-z_]+ [A-Z]+\(\d+\) NULL;$`, statement)
+					require.ErrorIs(t, migrations.Check(t.Context(), p), migrations.ErrPending)
+					s.Exec(t, statement)
+					_, err = migrations.Up(t.Context(), p)
+				}
+				require.NoError(t, err)
+				require.NoError(t, migrations.Check(t.Context(), p))
+			})
+		}
+	})
+}
+
+// What the servers make of our DDL is the same, read off their catalogues.
+func TestBothServersGetTheSameSchema(t *testing.T) {
+	schemas := map[testenv.Kind]string{}
+	testenv.SQLServers(t, func(t *testing.T, s *testenv.Schema) {
+		_, err := migrations.Up(t.Context(), pool(t, s))
+		require.NoError(t, err)
+		schemas[s.Kind] = catalogue(t, s)
+	})
+	require.Greater(t, strings.Count(schemas[testenv.KindMySQL], "\n"), 150, "it was read")
+	require.Equal(t, schemas[testenv.KindMySQL], schemas[testenv.KindMariaDB])
+	require.NotContains(t, schemas[testenv.KindMySQL], "_ci ", "ids differ where their bytes do")
+}
+
+// catalogue lists columns and indexes, with what is only spelt differently made alike.
+func catalogue(t *testing.T, s *testenv.Schema) string {
+	t.Helper()
+	rows, err := s.DB.QueryContext(t.Context(), `
+		SELECT CONCAT_WS(' ', table_name, column_name, data_type, is_nullable, IF(column_type LIKE '%unsigned%', 'unsigned', ''),
+			'length', COALESCE(character_maximum_length, ''), 'precision', COALESCE(datetime_precision, ''), COALESCE(collation_name, ''),
+			'default', COALESCE(NULLIF(REPLACE(column_default, CHAR(39), ''), 'NULL'), ''), extra)
+		FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name NOT LIKE 'mq_schema_%'
+		UNION ALL
+		SELECT CONCAT_WS(' ', 'index', table_name, index_name, non_unique, seq_in_index, column_name)
+		FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name NOT LIKE 'mq_schema_%'`)
+	require.NoError(t, err)
+	defer func() { _ = rows.Close() }()
+	var lines []string
+	for rows.Next() {
+		var line string
+		require.NoError(t, rows.Scan(&line))
+		lines = append(lines, strings.ToLower(line))
+	}
+	require.NoError(t, rows.Err())
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }
 
 func TestAnotherTableOfThatNameIsRefused(t *testing.T) {
