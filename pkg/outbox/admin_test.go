@@ -298,6 +298,24 @@ func TestStartNamesAMissingColumn(t *testing.T) {
 	require.ErrorContains(t, err, "available_at", "all of them at once")
 }
 
+// A server without SKIP LOCKED takes every statement but the claim. The proxy makes the
+// server answer as one that does not know it.
+func TestStartNamesAServerThatCannotSkipLockedRows(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *box) {
+		proxy := newStepProxy(t, b.Server.Addr())
+		through := b.through(t, proxy.addr)
+		_, err := outbox.NewStore(through.pool).CheckStart(t.Context())
+		require.NoError(t, err)
+		proxy.replace("SKIP LOCKED", "SKIP LOCKEX")
+		testenv.Eventually(t, soon, "start-up says it", func() bool {
+			_, err = outbox.NewStore(through.pool).CheckStart(t.Context())
+			return err != nil && strings.Contains(err.Error(), "MariaDB 10.6 or MySQL 8.0.1 is the oldest that does")
+		})
+		require.ErrorIs(t, err, outbox.ErrServerTooOld)
+		require.NotContains(t, err.Error(), "relay migrate", "that would not help")
+	})
+}
+
 // A writer in another zone is noticed while the relay runs, too.
 func TestARunningRelaySuspectsALateZone(t *testing.T) {
 	t.Parallel()

@@ -135,6 +135,7 @@ func (p *streamPublisher) send(ctx context.Context, recs []outbox.Record) []outb
 		switch {
 		case c.Err() == nil:
 			outs[i].Class = outbox.Confirmed
+		case redis.HasErrorPrefix(c.Err(), "LOADING"): // it has only just been started
 		case errors.As(c.Err(), &refused):
 			outs[i].Class = outbox.Failed
 		}

@@ -20,6 +20,9 @@ var (
 	// ErrDue: the due time of a delayed event is out of range.
 	ErrDue = errors.New("due time out of range")
 
+	// ErrServerTooOld: the server lacks what the relay's claims need.
+	ErrServerTooOld = errors.New("database server is too old")
+
 	// ErrNoFilter: an operator's command was given nothing to select by.
 	ErrNoFilter = errors.New("no filter")
 	// ErrNoReason: an operator's command needs to know who acts and why.

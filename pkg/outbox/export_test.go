@@ -2,6 +2,8 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
+	"math"
 	"strings"
 	"time"
 )
@@ -21,6 +23,21 @@ func (always) ValidFor(time.Duration) bool { return true }
 
 // WithoutRowLocks lets a relay claim rows that another one holds.
 func WithoutRowLocks(r *Relay) { r.store.locking = "" }
+
+// Claim locks rows in a transaction of the test's, as a relay does that looks at the
+// whole queue or at a backlog that begins somewhere.
+func Claim(ctx context.Context, tx *sql.Tx, backlog time.Time, limit int) (ids []string, err error) {
+	where := everywhere()
+	if !backlog.IsZero() {
+		w := window{lo: backlog, width: windowMax}
+		where = w.scope()
+	}
+	recs, _, err := relayStore{locking: lockRows}.claim(ctx, tx, where, limit, math.MaxInt)
+	for _, r := range recs {
+		ids = append(ids, r.ID)
+	}
+	return ids, err
+}
 
 // ClaimSQL are the statements that the index must serve, and their arguments: backlog is
 // a window that begins there.
@@ -49,7 +66,7 @@ func AllSQL(backlog time.Time) map[string][]any {
 	}
 	statements["status oldest published"] = []any{sqlOldestPublished}
 	for _, status := range []string{StatusPending, StatusPublished} {
-		f := Filter{Status: status, From: backlog.Add(-time.Hour)}
+		f := Filter{Status: status, From: backlog.Add(-time.Hour + 123_456_789)} // as a clock gives it
 		where, args := f.where()
 		statements["operator "+status] = append([]any{"SELECT id FROM outbox_event FORCE INDEX (idx_status_created) WHERE " + where +
 			" AND created_at >= ? AND (created_at > ? OR id > ?) ORDER BY created_at, id LIMIT 200"}, append(args, backlog, backlog, "obe")...)

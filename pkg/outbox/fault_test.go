@@ -26,7 +26,7 @@ func TestCommitAnswerLost(t *testing.T) {
 		var cuts atomic.Int64
 		cuts.Store(3)
 		through := *b
-		through.cfg.DSN = strings.Replace(b.DSN, b.Server.Addr(), newCuttingProxy(t, b.Server.Addr(), "COMMIT", &cuts), 1)
+		through.cfg.DSN = strings.Replace(b.DSN, b.Server.Addr(), newCuttingProxy(t, b.Server.Addr(), commitRequest, &cuts), 1)
 		m := newMemory()
 		through.startRelay(t, quick(), m)
 		b.allPublished(t, soon)

@@ -279,16 +279,17 @@ func TestBrokerAway(t *testing.T) {
 			b.fill(t, "before", 1000)
 			b.allPublished(t, soon)
 			require.NoError(t, f.down(r.Server, t))
-			b.fill(t, "during", 2000)
+			n := testenv.Scale(1000, 20_000)
+			b.write(t, "during", n)()
 			// Three attempts, 0.1 s apart at most, would be over long before.
 			time.Sleep(5 * time.Second)
-			require.EqualValues(t, 2000, b.QueryInt(t, `SELECT COUNT(*) FROM outbox_event
+			require.EqualValues(t, n, b.QueryInt(t, `SELECT COUNT(*) FROM outbox_event
 				WHERE status = 'PENDING' AND retry_count = 0 AND available_at IS NULL`), "no row is touched")
 			require.NoError(t, f.up(r.Server, t))
 			b.allPublished(t, soon)
 			require.Zero(t, b.QueryInt(t, "SELECT MAX(retry_count) FROM outbox_event"))
 			perEvent, _ := stream{client: r.Client(t), key: "s"}.sent(t)
-			require.Len(t, perEvent, 3000, "all are delivered")
+			require.Len(t, perEvent, 1000+n, "all are delivered")
 			t.Logf("%d duplicates", duplicates(perEvent))
 			require.NoError(t, child.Stop(t.Context()))
 			written, err := os.ReadFile(logFile(t, "relay"))

@@ -40,7 +40,7 @@ func TestACommitThatFailsBesideTheNextSend(t *testing.T) {
 	m := &counted{memory: newMemory()}
 	m.before = func(n int64) {
 		if n == 3 { // a burst is under way, in which batches overlap
-			held <- proxy.arm("COMMIT", answerLost.Load())
+			held <- proxy.arm(commitRequest, answerLost.Load())
 		}
 	}
 	cfg := quick()

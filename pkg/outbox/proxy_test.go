@@ -10,6 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// commitRequest is a COMMIT as the driver sends it. The word alone also stands in the
+// statement that sets READ COMMITTED on each new connection.
+const commitRequest = "\x03COMMIT"
+
 // stepProxy forwards TCP to a database. It can hold a relay at a step of its pass, at a
 // request that contains a word, before it reaches the server or after, its answer
 // unread; and it can change words on their way.

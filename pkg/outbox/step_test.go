@@ -25,8 +25,8 @@ var steps = []struct {
 	{"after claim", "FOR UPDATE SKIP LOCKED", true},
 	{"during publish", "", false},
 	{"after publish", "SET status = 'PUBLISHED'", false},
-	{"before commit", "COMMIT", false},
-	{"commit answer lost", "COMMIT", true},
+	{"before commit", commitRequest, false},
+	{"commit answer lost", commitRequest, true},
 }
 
 // write appends n events by 4 writers, each of which repeats a transaction of which it

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seahub/seahub-mq/pkg/db"
 	"github.com/seahub/seahub-mq/pkg/event"
 )
 
@@ -77,6 +78,24 @@ func (s relayStore) waiting(ctx context.Context, where scope) (bool, error) {
 		return false, fmt.Errorf("look for waiting events (%s): %w", where.name, err)
 	}
 	return true, nil
+}
+
+// canSkipLocked has the server lock as claims do, no row of no table. Servers without
+// SKIP LOCKED call it a syntax error.
+func (s relayStore) canSkipLocked(ctx context.Context) error {
+	var one int
+	err := s.db.QueryRowContext(ctx, "SELECT 1 FROM (SELECT 1 AS n) t WHERE n = 2"+lockRows).Scan(&one)
+	switch {
+	case err == nil || errors.Is(err, sql.ErrNoRows):
+		return nil
+	case !db.IsSyntax(err):
+		return fmt.Errorf("look whether locked rows can be skipped: %w", err)
+	}
+	var version string
+	if err := s.db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+		return fmt.Errorf("ask for the server's version: %w", err)
+	}
+	return fmt.Errorf("%w: %s does not know SKIP LOCKED, MariaDB 10.6 or MySQL 8.0.1 is the oldest that does", ErrServerTooOld, version)
 }
 
 // claim locks up to limit rows and reads them until their payloads exceed maxBytes.

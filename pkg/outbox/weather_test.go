@@ -31,8 +31,9 @@ func TestTheDatabasesClockJumps(t *testing.T) {
 	n := 0
 	for _, zone := range []string{"+00:00", "+00:05", "-00:05", "+00:59", "+00:00"} {
 		proxy.replace("time_zone = '+00:00'", "time_zone = '"+zone+"'")
-		wait := b.write(t, fmt.Sprint("e", n), 200)
-		n += 200
+		each := testenv.Scale(200, 4000)
+		wait := b.write(t, fmt.Sprint("e", n), each)
+		n += each
 		wait()
 		began := time.Now()
 		b.allPublished(t, soon)
@@ -57,7 +58,8 @@ func (b *box) through(t testing.TB, addr string) *box {
 func TestDeadlocksAndLockTimeoutsLoseNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *box) {
-		const n, batch = 2000, 50
+		const batch = 50
+		n := testenv.Scale(2000, 20_000)
 		b.Exec(t, `CREATE TRIGGER conflict BEFORE UPDATE ON outbox_event FOR EACH ROW
 			BEGIN
 				IF RAND() < 0.003 THEN SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'Deadlock found'; END IF;

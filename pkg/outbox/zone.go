@@ -76,6 +76,9 @@ func (w *worker) suspectZone(ctx context.Context, res passResult) {
 // per pass, and a suspected zone is named.
 func (s *Store) CheckStart(ctx context.Context) (Zone, error) {
 	relay := relayStore{db: s.db}
+	if err := relay.canSkipLocked(ctx); err != nil {
+		return Zone{}, err
+	}
 	_, errOutbox := relay.waiting(ctx, tail())
 	_, errDelayed := relay.dueWaiting(ctx)
 	_, errLease := lease.New(s.db).List(ctx, LeasePrefix)

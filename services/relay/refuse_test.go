@@ -10,7 +10,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 
+	"github.com/seahub/seahub-mq/pkg/db"
+	"github.com/seahub/seahub-mq/pkg/event"
+	"github.com/seahub/seahub-mq/pkg/outbox"
 	"github.com/seahub/seahub-mq/pkg/testenv"
 )
 
@@ -28,19 +32,27 @@ func TestARedisThatRefusesTouchesNoEvent(t *testing.T) {
 	require.Zero(t, code)
 	r.run(t)
 	client := private.Client(t)
-	total := int64(0)
+	each := testenv.Scale(1000, 20_000)
+	total := 0
 	published := func(what string) {
-		testenv.Eventually(t, 2*soon, what+": all events are out", func() bool {
-			return r.QueryInt(t, "SELECT COUNT(*) FROM outbox_event WHERE status = 'PUBLISHED'") == total
+		testenv.Eventually(t, 3*soon, what+": all events are out", func() bool {
+			return r.QueryInt(t, "SELECT COUNT(*) FROM outbox_event WHERE status = 'PUBLISHED'") == int64(total)
 		})
+		sent := r.sent(t, private)
+		for i := range each {
+			require.Contains(t, sent, fmt.Sprint("push:", what, i), "%s: none is lost", what)
+		}
+		copies := 0
+		for _, n := range sent {
+			copies += n
+		}
+		t.Logf("%s: %d came twice so far", what, copies-len(sent))
+		require.Len(t, sent, total)
+		require.LessOrEqual(t, copies-len(sent), 500, "a stop in mid-batch has one batch sent again, a refusal none")
 	}
 	write := func(prefix string) {
-		ids := make([]string, 30)
-		for i := range ids {
-			ids[i] = fmt.Sprint(prefix, i)
-		}
-		r.append(t, ids...)
-		total += int64(len(ids))
+		r.write(t, prefix, each)
+		total += each
 	}
 	write("before")
 	published("before")
@@ -61,17 +73,54 @@ func TestARedisThatRefusesTouchesNoEvent(t *testing.T) {
 		}},
 	} {
 		fault.set()
-		write(strings.ToLower(fault.name))
+		write(fault.name)
 		time.Sleep(2 * time.Second)
-		require.EqualValues(t, 30, r.QueryInt(t, `SELECT COUNT(*) FROM outbox_event WHERE status = 'PENDING'
+		require.EqualValues(t, each, r.QueryInt(t, `SELECT COUNT(*) FROM outbox_event WHERE status = 'PENDING'
 			AND retry_count = 0 AND available_at IS NULL`), "%s: no row is touched", fault.name)
 		fault.end()
 		published(fault.name)
 	}
-	n, err := client.XLen(t.Context(), "beex:"+strings.TrimPrefix(r.env[1], "SEAHUB_ENV=")+":events").Result()
+}
+
+// write commits n events by four writers.
+func (r *rig) write(t *testing.T, prefix string, n int) {
+	t.Helper()
+	g, err := db.Open(db.Config{DSN: r.DSN, TimeZone: "+00:00", MaxOpen: 4, DialTimeout: time.Second, IOTimeout: 10 * time.Second})
 	require.NoError(t, err)
-	t.Logf("%d duplicates", n-total)
-	require.GreaterOrEqual(t, n, total)
+	pool, err := db.Pool(g)
+	require.NoError(t, err)
+	defer func() { _ = pool.Close() }()
+	var wg sync.WaitGroup
+	for writer := range 4 {
+		wg.Go(func() {
+			for i := writer; i < n; i += 4 {
+				err := db.InTx(t.Context(), g, func(tx *gorm.DB) error {
+					e, err := event.PushDispatched(fmt.Sprint(prefix, i))
+					if err == nil {
+						_, err = outbox.Append(t.Context(), tx, e)
+					}
+					return err
+				})
+				if err != nil {
+					t.Errorf("append: %v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// sent counts the entries of the stream by event_id.
+func (r *rig) sent(t *testing.T, server *testenv.RedisServer) map[string]int {
+	t.Helper()
+	entries, err := server.Client(t).XRange(t.Context(), "beex:"+strings.TrimPrefix(r.env[1], "SEAHUB_ENV=")+":events", "-", "+").Result()
+	require.NoError(t, err)
+	perEvent := map[string]int{}
+	for _, e := range entries {
+		perEvent[fmt.Sprint(e.Values["key"])]++
+	}
+	return perEvent
 }
 
 // loadingRedis answers every command as a server that reads its data.
