@@ -163,20 +163,20 @@ func TestSlowHalvesOnceASpellAndPauses(t *testing.T) {
 // Who waits for a unit that was granted before a pause does not spend it in the pause.
 func TestAPauseTakesGrantedUnitsBack(t *testing.T) {
 	onServers(t, func(t *testing.T, open func() *sql.DB) {
-		spec := steady(2)
+		spec := steady(0.5)
 		b, other := make1(t, open(), spec), make1(t, open(), spec)
 		_, err := b.Take(t.Context(), 1, 0)
 		require.NoError(t, err)
 		began := time.Now()
 		done := make(chan error, 1)
 		go func() {
-			_, err := b.Wait(t.Context(), 1, 10*time.Second) // begins in half a second
+			_, err := b.Wait(t.Context(), 1, 20*time.Second) // begins in two seconds
 			done <- err
 		}()
 		time.Sleep(200 * time.Millisecond)
-		require.NoError(t, other.Slow(t.Context(), 2*time.Second))
+		require.NoError(t, other.Slow(t.Context(), 4*time.Second))
 		require.NoError(t, <-done)
-		require.Greater(t, time.Since(began), 2*time.Second)
+		require.Greater(t, time.Since(began), 4*time.Second)
 	})
 }
 
