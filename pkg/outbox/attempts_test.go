@@ -86,9 +86,9 @@ func TestAttemptsAreTheEventsOwnWhoeverMakesThem(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, early, extra, "attempts are as far apart as the backoff says: %v", attempts)
-		require.GreaterOrEqual(t, slow, 3)
+		require.Equal(t, 3, slow)
 		require.EqualValues(t, cfg.MaxAttempts, b.QueryInt(t, "SELECT retry_count FROM outbox_event WHERE event_id = 'poison' AND status = 'FAILED'"))
-		require.EqualValues(t, 2, b.QueryInt(t, "SELECT retry_count FROM outbox_event WHERE event_id = 'late' AND status = 'PUBLISHED'"))
+		require.LessOrEqual(t, b.QueryInt(t, "SELECT retry_count FROM outbox_event WHERE event_id = 'late' AND status = 'PUBLISHED'"), int64(2))
 		require.Equal(t, 1.0, gauge(t, reg, "seahub_outbox_failed_total", "attempts"), "told once")
 	})
 }
