@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/seahub/seahub-mq/pkg/backoff"
 	"github.com/seahub/seahub-mq/pkg/db"
 	"github.com/seahub/seahub-mq/pkg/task"
 )
@@ -63,8 +64,11 @@ func (d *dispatcher) eachPage(ctx context.Context, kind dueKind, by time.Duratio
 }
 
 // pollPage works on the rows of a page that are in scope, a few at a time. A row that
-// fails holds up no other; the database being away ends the page.
+// fails holds up no other; the database being away and a closed lane end the page: no
+// other row is begun, and those that were go on.
 func (d *dispatcher) pollPage(ctx context.Context, s task.Scope, rows []dueRow) (int, error) {
+	running, end := d.drained(ctx)
+	defer end()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var (
@@ -82,7 +86,7 @@ func (d *dispatcher) pollPage(ctx context.Context, s task.Scope, rows []dueRow) 
 		}
 		all.Go(func() {
 			defer func() { <-slots }()
-			err := d.pollRow(ctx, row.ID)
+			err := d.pollRow(ctx, running, row.ID)
 			if s.Beat != nil {
 				s.Beat()
 			}
@@ -105,9 +109,22 @@ func (d *dispatcher) pollPage(ctx context.Context, s task.Scope, rows []dueRow) 
 	return worked, failed
 }
 
-// pollRow sends one push. If the event path owns the row at this time, the poll may
-// never look at it again, so every further attempt gets a delayed event.
-func (d *dispatcher) pollRow(ctx context.Context, id string) (err error) {
+// drained is the context of pushes under way, which lasts for the drain time after the
+// order to stop: FCM may have taken what is cut off in mid-request, and would get it
+// again. end is to be called when they are done.
+func (d *dispatcher) drained(ctx context.Context) (running context.Context, end func()) {
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() { // ends with running at the latest
+		backoff.Sleep(running, d.cfg.Base.DrainTimeout)
+		cancel()
+	})
+	return running, func() { unhook(); cancel() }
+}
+
+// pollRow sends one push, unless ctx ends before its turn comes; once begun it goes by
+// running. If the event path owns the row at this time, the poll may never look at it
+// again, so every further attempt gets a delayed event.
+func (d *dispatcher) pollRow(ctx, running context.Context, id string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panicked with a value of type %T", v)
@@ -116,7 +133,7 @@ func (d *dispatcher) pollRow(ctx context.Context, id string) (err error) {
 	if _, open := d.enterLane(ctx); !open {
 		return errLaneClosed
 	}
-	r, err := d.dispatch(ctx, id, func(time.Duration) bool { return d.eventOwns(id) })
+	r, err := d.dispatch(running, id, func(time.Duration) bool { return d.eventOwns(id) })
 	if err != nil {
 		return err
 	}

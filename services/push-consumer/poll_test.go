@@ -114,3 +114,46 @@ func TestMissingTablesAndColumnsAreNamed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "column push_messages.expires_at, column push_messages.lease_owner, table user_devices", lacks)
 }
+
+// Neither a lane that closes for others nor the order to stop cuts off a request that is
+// under way: FCM may have taken it, and would get it once more.
+func TestARequestUnderWayIsNotCutOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		others int
+		end    func(b *bench, stop func())
+	}{
+		"a closed lane": {others: 6, end: func(b *bench, _ func()) {
+			b.lane.slow(time.Now(), time.Minute)
+		}},
+		"the order to stop": {end: func(_ *bench, stop func()) { stop() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, func(c *Config) {
+				c.FCMTimeout, c.Lease, c.PollConcurrency = 5*time.Second, 20*time.Second, 2
+				c.Base.DrainTimeout = 10 * time.Second
+			})
+			b.push(t, "slow", 1, "due_at = due_at - INTERVAL 1 MINUTE") // the first of the page
+			b.fcm.BehaveFor(token("slow", 0), fcmfake.Behaviour{Kind: fcmfake.AmbiguousLate, Delay: time.Second, Times: 1})
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			ended := make(chan struct{})
+			for i := range c.others {
+				b.push(t, fmt.Sprint("other", i), 1)
+				b.fcm.BehaveFor(token(fmt.Sprint("other", i), 0), fcmfake.Behaviour{Kind: fcmfake.AmbiguousLate, Delay: 100 * time.Millisecond})
+			}
+			go func() {
+				defer close(ended)
+				_, _ = b.Poll(ctx, everything())
+			}()
+			testenv.Eventually(t, 5*time.Second, "it is under way", func() bool { return len(b.fcm.Accepted("slow")) == 1 })
+			c.end(b, stop)
+			<-ended
+			require.Equal(t, statusSent, b.status(t, "slow"))
+			require.Len(t, b.fcm.Accepted("slow"), 1)
+			require.EqualValues(t, 1, b.s.QueryInt(t, "SELECT COUNT(*) FROM mq_push_attempts WHERE push_id = 'slow'"))
+			if c.others > 0 {
+				require.NotZero(t, b.s.QueryInt(t, "SELECT COUNT(*) FROM push_messages WHERE status = 'PENDING'"), "the page ended")
+			}
+		})
+	}
+}
