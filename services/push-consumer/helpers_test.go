@@ -85,16 +85,17 @@ func startFCM(t *testing.T) *fcmfake.Server {
 	return fake
 }
 
-// push writes a push of a user of its own with n devices; due is an SQL expression.
+// push writes a push of a user of its own with n devices, which are there when a poll
+// sees it; more are SQL assignments.
 func (b *bench) push(t *testing.T, id string, devices int, more ...string) {
 	t.Helper()
-	b.s.Exec(t, "INSERT INTO push_messages (id, user_id, title, body, data_json, due_at, created_at) VALUES (?, ?, 'Halo 👋🏽', 'kupon', '{\"big\":9007199254740993}', UTC_TIMESTAMP(3) + INTERVAL 7 HOUR, UTC_TIMESTAMP(3) + INTERVAL 7 HOUR)", id, "user-"+id)
-	for _, set := range more {
-		b.s.Exec(t, "UPDATE push_messages SET "+set+" WHERE id = ?", id)
-	}
 	for i := range devices {
 		b.s.Exec(t, "INSERT INTO user_devices (id, user_id, platform, push_token) VALUES (?, ?, 'android', ?)",
 			fmt.Sprintf("dev-%s-%d", id, i), "user-"+id, token(id, i))
+	}
+	b.s.Exec(t, "INSERT INTO push_messages (id, user_id, title, body, data_json, due_at, created_at) VALUES (?, ?, 'Halo 👋🏽', 'kupon', '{\"big\":9007199254740993}', UTC_TIMESTAMP(3) + INTERVAL 7 HOUR, UTC_TIMESTAMP(3) + INTERVAL 7 HOUR)", id, "user-"+id)
+	for _, set := range more {
+		b.s.Exec(t, "UPDATE push_messages SET "+set+" WHERE id = ?", id)
 	}
 }
 
